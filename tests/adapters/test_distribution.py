@@ -1,7 +1,8 @@
 """Log-probabilities, entropies and their gradients, computed in parts.
 
 1. the same as log_softmax over all at once, for rows that share outputs too, in float32 and bfloat16
-2. no tensor but the gradient is larger than a part
+2. gradients agree with finite differences
+3. no tensor but the gradient is larger than a part
 """
 
 from __future__ import annotations
@@ -50,6 +51,13 @@ def test_bfloat16_is_computed_in_float32():
     assert found.dtype == torch.float32 and torch.allclose(found.double(), exact, atol=1e-6)
     found.sum().backward()
     assert logits.grad.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("tokens", [None, 17])
+def test_gradients_agree_with_finite_differences(tokens):
+    logits, ids, at = drawn(tokens=tokens, kind=torch.float64)
+    assert torch.autograd.gradcheck(lambda x: log_probs_of(x, ids, at, 0.8), logits)
+    assert torch.autograd.gradcheck(lambda x: entropies(x, 0.8), logits)
 
 
 def test_nothing_but_the_gradient_is_larger_than_a_part():

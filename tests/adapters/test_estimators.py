@@ -2,7 +2,7 @@
 
 1. worked examples by hand: what is cut, token_gae, rloo, grpo, reinforce, reinforce_pp and its baseline, remax, gigpo
 2. for every estimator: the order of rows and tokens, and padding, change nothing; zero rewards; groups of one; one step
-3. bi_level_gae and the reverse scan agree with loops over elements
+3. the reverse scan and the layouts agree with loops over elements
 4. equal to verl 0.9.1 on one-step episodes, and for token_gae and reinforce_pp on whole episodes in stream rows
 5. similar anchors are SequenceMatcher's, greedily
 6. numbers and indices that cannot be are refused by name; what is odd is counted
@@ -122,6 +122,8 @@ def test_token_gae_by_hand():
     torch.testing.assert_close(out.token_returns, expected + HAND.tokens.values)
     torch.testing.assert_close(out.advantages, torch.stack([expected[:2].mean(), expected[2], expected[3]]))
     torch.testing.assert_close(out.returns, (expected + HAND.tokens.values)[[0, 2, 3]])
+    white = token_gae(HAND, EstimatorOptions(gamma=0.9, lam=0.8)).token_advantages
+    torch.testing.assert_close(white, (expected - expected.mean()) * (expected.var() + 1e-8).rsqrt())
 
 
 @pytest.mark.parametrize("name", ["gae", "token_gae", "bi_level_gae"])
@@ -180,9 +182,13 @@ def test_reinforce_by_hand():
     torch.testing.assert_close(out.advantages, (g - g.mean()) / (g.std() + 1e-8))
 
 
-def test_reinforce_pp_within_rows_by_hand():
-    out = reinforce_pp(HAND, EstimatorOptions(gamma=0.5, row_returns=True))
-    g = torch.tensor([0.0, 0.0, 1.0, -1.0])  # a step does not see the reward of the next
+@pytest.mark.parametrize(
+    ("row_returns", "returns"),
+    [(False, [0.25, 0.5, 1.0, -1.0]), (True, [0.0, 0.0, 1.0, -1.0])],  # whether a step sees the reward of the next
+)
+def test_reinforce_pp_by_hand(row_returns, returns):
+    out = reinforce_pp(HAND, EstimatorOptions(gamma=0.5, row_returns=row_returns))
+    g = torch.tensor(returns)
     torch.testing.assert_close(out.token_returns, g)
     torch.testing.assert_close(out.token_advantages, (g - g.mean()) * (g.var() + 1e-8).rsqrt())
 
@@ -339,10 +345,74 @@ def test_every_estimator_is_registered_under_its_name():
     assert sorted(n for n in NAMES if ESTIMATORS[n].compares_groups) == sorted(groups)
     with pytest.raises(ConfigError, match=r"'bi_level_gae'.*'token_gae'.*Did you mean 'gigpo'"):
         get_estimator("gigop")
-    wrongs = ({"gamma": 1.5}, {"lam": NAN}, {"gigpo_norm": "std"}, {"group_size": 0}, {"gdpo_weights": {"x": "much"}})
-    for wrong in wrongs:
+    for wrong in ({"gamma": 1.5}, {"lam": NAN}, {"gigpo_norm": "std"}, {"group_size": 0}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             EstimatorOptions(**wrong)
+
+
+# ---------------------------------------------------------------- the formulas as loops
+
+
+def episodes(rows):
+    """Per trajectory its steps in order: (row, reward, value, tokens), and V of the state after them."""
+    out = []
+    for t in rows.trajectory.unique().tolist():
+        order = sorted((int(rows.step[i]), i) for i in (rows.trajectory == t).nonzero().squeeze(1).tolist())
+        steps = []
+        for _, i in order:
+            tokens = (rows.tokens.step_row == i).nonzero().squeeze(1).tolist()
+            steps.append((i, float(rows.rewards[i]), float(rows.values[i]), tokens))
+        last = order[-1][1]
+        cut = bool(rows.truncated[last]) and not math.isnan(float(rows.final_values[last]))
+        out.append((steps, float(rows.final_values[last]) if cut else 0.0))
+    return out
+
+
+def loop_gae(rows, o):
+    a = torch.zeros(len(rows.rewards), dtype=torch.float64)
+    for steps, final in episodes(rows):
+        later, v_next = 0.0, final
+        for i, r, v, _ in reversed(steps):
+            later = r + o.gamma * v_next - v + o.gamma * o.lam * later
+            a[i], v_next = later, v
+    return a
+
+
+def loop_bi_level_gae(rows, o):
+    a = torch.zeros(len(rows.tokens.step_row), dtype=torch.float64)
+    values = rows.tokens.values.tolist()
+    for steps, final in episodes(rows):
+        later, v_next = 0.0, final
+        for _, r, _, tokens in reversed(steps):
+            v = values[tokens[-1]]
+            later = r + o.turn_gamma * v_next - v + o.turn_gamma * o.lam * later
+            v_next = v
+            inner, after, paid = 0.0, 0.0, later + v
+            for k in reversed(tokens):
+                inner = paid + o.gamma * after - values[k] + o.gamma * o.lam * inner
+                a[k], after, paid = inner, values[k], 0.0
+    return a
+
+
+def loop_gigpo(rows, o):
+    score, group, g_of = {}, {}, {}
+    for steps, _ in episodes(rows):
+        t = int(rows.trajectory[steps[0][0]])
+        score[t], group[t] = sum(s[1] for s in steps), int(rows.group[steps[0][0]])
+        to_go = 0.0
+        for i, r, _, _ in reversed(steps):
+            to_go = r + o.gamma * to_go
+            g_of[i] = to_go
+
+    def against(x, others):
+        return 0.0 if len(others) < 2 else (x - np.mean(others)) / (np.std(others, ddof=1) + 1e-6)
+
+    a = torch.zeros(len(rows.rewards), dtype=torch.float64)
+    for i in g_of:
+        t = int(rows.trajectory[i])
+        same = [g for j, g in g_of.items() if rows.group[j] == rows.group[i] and rows.anchor[j] == rows.anchor[i]]
+        a[i] = against(score[t], [s for u, s in score.items() if group[u] == group[t]]) + against(g_of[i], same)
+    return a
 
 
 @pytest.mark.parametrize("x", [[], [3.0], [2.0, 2.0, 2.0]])
@@ -350,30 +420,21 @@ def test_what_does_not_differ_is_whitened_to_0(x):
     assert whiten(torch.tensor(x)).tolist() == [0.0] * len(x)
 
 
-# ---------------------------------------------------------------- loops and scans
-
-
 @settings(max_examples=60, deadline=None)
 @given(rows=batches())
-def test_bi_level_gae_is_a_loop_over_turns_and_one_over_their_tokens(rows):
+def test_the_formulas_as_loops(rows):
     o = EstimatorOptions(gamma=0.9, turn_gamma=0.7, lam=0.8, whiten=False)
-    expected = torch.zeros(len(rows.tokens.step_row), dtype=torch.float64)
-    values = rows.tokens.values.tolist()
-    for t in rows.trajectory.unique().tolist():
-        steps = (rows.trajectory == t).nonzero().squeeze(1).tolist()
-        final = float(rows.final_values[steps[-1]])
-        later, v_next = 0.0, 0.0 if math.isnan(final) else final
-        for i in reversed(steps):
-            tokens = (rows.tokens.step_row == i).nonzero().squeeze(1).tolist()
-            v = values[tokens[-1]]
-            later = float(rows.rewards[i]) + o.turn_gamma * v_next - v + o.turn_gamma * o.lam * later
-            v_next = v
-            inner, after, paid = 0.0, 0.0, later + v
-            for k in reversed(tokens):
-                inner = paid + o.gamma * after - values[k] + o.gamma * o.lam * inner
-                expected[k], after, paid = inner, values[k], 0.0
-    found = get_estimator("bi_level_gae")(rows, o).token_advantages
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, check_dtype=False)
+    near = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
+    torch.testing.assert_close(get_estimator("gae")(rows, o).advantages, loop_gae(rows, o), **near)
+    bi_level = get_estimator("bi_level_gae")(rows, o).token_advantages
+    torch.testing.assert_close(bi_level, loop_bi_level_gae(rows, o), **near)
+    # rewards of a few different sizes: a difference of round-off alone is no difference
+    exact = replace(rows, rewards=(rows.rewards * 8).round() / 8)
+    plain_sums = replace(o, gamma=0.5)
+    torch.testing.assert_close(gigpo(exact, plain_sums).advantages, loop_gigpo(exact, plain_sums), **near)
+
+
+# ---------------------------------------------------------------- scans
 
 
 @settings(max_examples=60, deadline=None)
@@ -423,32 +484,40 @@ def one_step(seed, n=24, groups=6):
     mask[torch.arange(4)[None] < counts[:, None]] = 1.0
     scores = torch.zeros(n, 4)
     scores[torch.arange(n), counts - 1] = rows.rewards
-    return rows, mask, scores
+    values = torch.zeros(n, 4)
+    values[mask.bool()] = rows.tokens.values
+    return rows, mask, scores, values
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(5))
 def test_equal_to_verl_on_one_step_episodes(core, seed):
-    rows, mask, scores = one_step(seed)
+    rows, mask, scores, values = one_step(seed)
     index, config = rows.group.numpy(), config_of(gamma=0.9)
     theirs = {
         "grpo": core.compute_grpo_outcome_advantage(scores.clone(), mask, index),
         "dr_grpo": core.compute_grpo_outcome_advantage(scores.clone(), mask, index, norm_adv_by_std_in_grpo=False),
         "rloo": core.compute_rloo_outcome_advantage(scores.clone(), mask, index),
         "reinforce_pp_baseline": core.compute_reinforce_plus_plus_baseline_outcome_advantage(scores, mask, index),
+        "reinforce_pp": core.compute_reinforce_plus_plus_outcome_advantage(scores, mask, config),
+        "token_gae": core.compute_gae_advantage_return(scores, values, mask, 0.9, 0.8),
         "remax": core.compute_remax_outcome_advantage(scores, rows.baseline, mask),
         "opo": core.compute_opo_outcome_advantage(scores.clone(), mask, index),
         "gpg": core.compute_gpg_outcome_advantage(scores.clone(), mask, index),
         "grpo_passk": core.compute_grpo_passk_outcome_advantage(scores.clone(), mask, index, config=config),
     }
-    for name, (advantages, _) in theirs.items():
-        options = EstimatorOptions(norm_by_std=name != "dr_grpo")
-        ours = get_estimator(name.removeprefix("dr_"))(rows, options).on_tokens(rows.tokens.step_row)[0]
-        torch.testing.assert_close(ours, advantages[mask.bool()], rtol=0, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
+    for name, (advantages, returns) in theirs.items():
+        options = EstimatorOptions(gamma=0.9, lam=0.8, norm_by_std=name != "dr_grpo")
+        out = get_estimator(name.removeprefix("dr_"))(rows, options)
+        a, r = out.on_tokens(rows.tokens.step_row)
+        kept = mask.bool()
+        torch.testing.assert_close(a, advantages[kept], rtol=0, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
+        if name in ("token_gae", "reinforce_pp"):  # the others have no critic: their returns are the advantages
+            torch.testing.assert_close(r, returns[kept], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(3))
 def test_gdpo_equals_verl_component_by_component(core, seed):
-    rows, mask, scores = one_step(seed)
+    rows, mask, scores, _ = one_step(seed)
     kept, index = mask.bool(), rows.group.numpy()
     generator = torch.Generator().manual_seed(seed)
     parts = torch.rand(len(rows.rewards), 2, generator=generator, dtype=torch.float64).round(decimals=1)
@@ -472,22 +541,27 @@ def test_gdpo_equals_verl_component_by_component(core, seed):
     torch.testing.assert_close(ours, theirs[kept], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(5))
 def test_token_baselines_equal_verl_where_a_row_is_a_step(core, seed):
-    rows, mask, _ = one_step(seed, groups=6)  # of four rows, of different lengths
+    rows, mask, _, _ = one_step(seed, groups=6)  # of four rows, of different lengths
     kept, g = mask.bool(), torch.Generator().manual_seed(seed)
     rewards, old = torch.randn(mask.shape, generator=g) * mask, -torch.rand(mask.shape, generator=g)
     squares = old.exp().square() + (1 - old.exp()).square() * torch.rand(mask.shape, generator=g)  # of a distribution
+    factors = torch.rand(mask.shape, generator=g) + 0.5
     tokens = replace(rows.tokens, rewards=rewards[kept], score_norms=score_norms(old, squares)[kept])
-    ours = replace(rows, rewards=rewards.sum(1), tokens=tokens)
-    for name, function in (
-        ("optimal_token_baseline", core.compute_optimal_token_baseline_advantage),
-        ("tir_optimal_token_baseline", core.compute_multi_turn_optimal_token_baseline_advantage),
-    ):
-        theirs = function(rewards, mask, rows.group.numpy(), old, squares)
-        out = get_estimator(name)(ours, EstimatorOptions(gamma=0.9)).on_tokens(rows.tokens.step_row)
-        for mine, yours in zip(out, theirs, strict=True):
-            torch.testing.assert_close(mine, yours[kept], rtol=0, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
+    given = mask, rows.group.numpy(), old, squares
+    for factor in (None, factors):
+        if factor is not None:
+            tokens = replace(tokens, score_norms=tokens.score_norms * factor[kept] ** 2)
+        ours = replace(rows, rewards=rewards.sum(1), tokens=tokens)
+        for name, function in (
+            ("optimal_token_baseline", core.compute_optimal_token_baseline_advantage),
+            ("tir_optimal_token_baseline", core.compute_multi_turn_optimal_token_baseline_advantage),
+        ):
+            theirs = function(rewards, *given, rollout_is_weights=factor)
+            out = get_estimator(name)(ours, EstimatorOptions(gamma=0.9)).on_tokens(rows.tokens.step_row)
+            for mine, yours in zip(out, theirs, strict=True):
+                torch.testing.assert_close(mine, yours[kept], rtol=0, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
 
 
 def stream_rows(rows):
@@ -512,6 +586,22 @@ def stream_rows(rows):
     return spread, (row, column), spread(torch.where(last, rows.rewards[rows.tokens.step_row], 0.0))
 
 
+def test_a_token_baseline_equals_verl_on_stream_rows(core):
+    g = torch.Generator().manual_seed(1)
+    rows = plain(build([2, 3, 1, 2], torch.randn(8, generator=g), groups=[0, 0, 1, 1]))
+    spread, index, rewards = stream_rows(rows)
+    drawn = torch.rand(2, len(rows.tokens.step_row), generator=g)
+    mask, old, squares = spread(1.0), spread(-drawn[0]), spread(drawn[1])
+    rows = replace(rows, tokens=replace(rows.tokens, score_norms=score_norms(old, squares)[index]))
+    groups = rows.group[rows.step == 0].numpy()
+    theirs, _ = core.compute_multi_turn_optimal_token_baseline_advantage(rewards, mask, groups, old, squares)
+    tir = get_estimator("tir_optimal_token_baseline")(rows, EstimatorOptions())
+    torch.testing.assert_close(tir.token_advantages, theirs[index], rtol=0, atol=1e-6)
+    # the other one compares within the same step: only the first steps are compared as one-step episodes are
+    apart = get_estimator("optimal_token_baseline")(rows, EstimatorOptions()).token_advantages
+    assert not torch.allclose(apart, tir.token_advantages)
+
+
 def test_token_baselines_by_hand():
     # two trajectories of (2, 1) and (1, 2) tokens, every w = 1: W = 1, 2, 3; rewards 0 1 and 1 0 at the steps' ends
     rows = build([2, 2], [0.0, 1.0, 1.0, 0.0], tokens=[2, 1, 1, 2])
@@ -526,6 +616,23 @@ def test_token_baselines_by_hand():
     assert out.metrics["tokens_without_counterpart"] == 0
     with pytest.raises(ConfigError, match="sums of squared probabilities"):
         get_estimator("optimal_token_baseline")(replace(rows, tokens=TokenRows(rows.tokens.step_row)), OPTIONS)
+
+
+def test_gdpo_by_hand():
+    parts = torch.tensor([[1.0, 0.1], [0.0, 0.0]], dtype=torch.float64)
+    rows = replace(build([1, 1], [1.1, 0.0], groups=[0, 0], tokens=[1, 1]), components=parts,
+                   component_names=["answer", "format"])  # fmt: skip
+    rows = replace(rows, rewards=parts.sum(1))
+    gdpo = get_estimator("gdpo")
+    assert gdpo(rows, EstimatorOptions()).advantages.tolist() == pytest.approx([0.7071, -0.7071], abs=1e-4)
+    # against each other with equal weights they say nothing, and a larger one wins by its weight alone
+    opposed = replace(rows, components=torch.eye(2).double(), rewards=torch.ones(2))
+    assert gdpo(opposed, EstimatorOptions()).advantages.tolist() == [0.0, 0.0]
+    large = replace(rows, components=torch.diag(torch.tensor([9.0, 0.5])).double(), rewards=torch.tensor([9.0, 0.5]))
+    weighted = gdpo(large, EstimatorOptions(gdpo_weights={"format": 2.0})).advantages
+    assert weighted.tolist() == pytest.approx([-0.7071, 0.7071], abs=1e-4)
+    with pytest.raises(ConfigError, match=r"gdpo_weights.format must be a number"):
+        EstimatorOptions(gdpo_weights={"format": "much"})
 
 
 def test_everything_that_verl_registers_is_known(core):
@@ -565,7 +672,7 @@ def test_gae_equals_verls_where_every_response_is_one_token(core):
     torch.testing.assert_close(out.returns.view(8, 4), returns, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(5))
 def test_token_estimators_equal_verl_on_stream_rows(core, seed):
     rows = plain(build([3, 1, 4, 2], torch.randn(10, generator=torch.Generator().manual_seed(seed)), seed=seed))
     spread, index, scores = stream_rows(rows)
@@ -635,8 +742,6 @@ def test_bad_numbers_name_the_trajectory():
             check_rows(replace(rows, tokens=tokens))
     with pytest.raises(DataError, match="greedy baseline"):
         check_rows(replace(rows, baseline=torch.tensor([0.0, 0.0, math.inf])))
-    with pytest.raises(DataError, match="final value of trajectory 'task 7, 2nd' at step 0"):
-        check_rows(replace(rows, final_values=torch.tensor([NAN, NAN, math.inf])))
     with pytest.raises(DataError, match="'task 7, 2nd' has a step with index -3"):
         check_rows(replace(rows, step=torch.tensor([0, 1, -3])))
     with pytest.raises(DataError, match="'task 7, 1st' has step 1 more than once"):
@@ -650,6 +755,14 @@ def test_bad_numbers_name_the_trajectory():
     with pytest.raises(DataError, match="trajectory 1 at step 0"):
         check_rows(replace(rows, rewards=torch.tensor([0.0, 0.0, NAN]), names=None))
     assert check_rows(replace(rows, rewards=torch.tensor([0.0, 1.0, NAN]), valid=torch.tensor([True, True, False])))
+
+
+@pytest.mark.parametrize("name", ["gae", "token_gae", "bi_level_gae"])
+def test_an_infinite_final_value_names_the_trajectory(name):
+    rows = build([2, 1], [0.0, 1.0, 0.0])
+    rows = replace(rows, truncated=torch.ones(3, dtype=torch.bool), final_values=torch.tensor([NAN, NAN, math.inf]))
+    with pytest.raises(DataError, match="the final value of trajectory"):
+        get_estimator(name)(rows, EstimatorOptions())
 
 
 def test_bad_log_probs_name_the_trajectory():

@@ -1,10 +1,12 @@
 """Losses over flat tokens.
 
-1. every loss, with its gradient, by hand or equal to verl 0.9.1's on rows of one step
+1. every loss by hand, and equal to verl 0.9.1's on rows of one step
 2. merging rows, permuting tokens, adding padding or cutting into micro-batches changes nothing
 3. untrained tokens may hold NaN; a micro-batch of padding alone has loss 0 and zero gradients
-4. KL kinds, their gradients, in the reward, controllers; entropy; value loss at the action's start
-5. a run whose ratios never leave 1 says so once
+4. gradients agree with finite differences
+5. StepPO with two mini-batches: ratios leave 1, the clip acts, the update is not PPO's
+6. KL kinds, their gradients, in the reward, controllers; entropy; value loss at the action's start
+7. a run whose ratios never leave 1 says so once
 """
 
 import math
@@ -208,7 +210,7 @@ def test_equal_to_verl_on_rows_of_one_step(name):
     rows_only = name in ("geo_mean", "sapo")  # verl has one way to take the mean for these
     lengths = (3, 1, 4, 2, 5)
     for weighting, mode in (("row", "seq-mean-token-mean"), ("token", "token-mean"))[: 1 if rows_only else 2]:
-        for seed in range(2):
+        for seed in range(5):
             data = batch(seed, weighting=weighting)
             mask = torch.arange(5)[None] < torch.tensor(lengths)[:, None]
 
@@ -298,6 +300,33 @@ def test_padding_alone_has_no_gradient(name, tokens):
         assert torch.autograd.grad(other, lp)[0].tolist() == [0.0] * tokens
 
 
+@pytest.mark.parametrize("name", sorted({*NAMES, *COVARIANCE} - {"cispo", "dppo_kl", "dppo_tv"}))  # theirs stop at sg[]
+def test_gradients_agree_with_finite_differences(name):
+    data = batch(3)
+    if name in ("capo", "gspo"):
+        # its token form is not the derivative of its value; with A/|y| on every token the step's gradient is that of s
+        def of(lp):
+            s = torch.zeros(5, dtype=torch.float64).index_add(0, data["step_ids"], lp - data["old_log_probs"])
+            n = torch.bincount(data["step_ids"]).double()
+            s = (s / n if name == "gspo" else 0.05 + (s - n * 0.05) / n.sqrt()).exp()
+            a = torch.zeros(5, dtype=torch.float64)
+            a[data["step_ids"]] = data["advantages"]
+            w = torch.zeros(5, dtype=torch.float64).index_add(0, data["step_ids"], data["weights"])
+            return (w * torch.maximum(-a * s, -a * s.clamp(0.9, 1.2))).sum()
+    else:
+
+        def of(lp):
+            return policy_loss(name)(**{**data, "log_probs": lp}, options=OPTIONS)[0]
+
+    lp = data["log_probs"].detach().clone()
+    numeric = torch.zeros_like(lp)
+    for k in range(len(lp)):
+        step = torch.zeros_like(lp)
+        step[k] = 1e-6
+        numeric[k] = (of(lp + step) - of(lp - step)).detach() / 2e-6
+    torch.testing.assert_close(gradient(name, data)[1], numeric, rtol=1e-5, atol=1e-8)
+
+
 def test_weights_by_hand():
     lengths, trajectory = torch.tensor([2, 0, 1, 4, 3]), torch.tensor([0, 0, 1, 1, 9])
     assert step_weights("trajectory", lengths, trajectory).tolist() == pytest.approx([1 / 6, 0, 1 / 6, 1 / 24, 1 / 9])
@@ -322,6 +351,43 @@ def test_log_probabilities_in_bfloat16_are_added_up_in_float32(name):
     exact = {**data, "log_probs": data["log_probs"].bfloat16().float().requires_grad_()}
     assert loss.dtype == torch.float32 and grad.dtype == torch.bfloat16
     torch.testing.assert_close(loss, gradient(name, exact)[0])
+
+
+# ---------------------------------------------------------------- StepPO
+
+
+def test_steppo_needs_two_mini_batches_and_then_differs_from_ppo():
+    """A softmax policy over 5 tokens, two mini-batches: the second one sees ratios that have left 1."""
+    g = torch.Generator().manual_seed(0)
+    ids = torch.repeat_interleave(torch.arange(8), 3)
+    actions = torch.randint(0, 5, (24,), generator=g)
+    advantages = torch.randn(8, generator=g)[ids]
+    start = torch.randn(6, 5, generator=g)
+    state = torch.arange(24) % 6
+
+    def train(name, mini_batches, options):
+        logits = start.clone().requires_grad_()
+        old = logits.log_softmax(-1)[state, actions].detach()
+        seen = []
+        for part in torch.arange(8).chunk(mini_batches):
+            chosen = (ids[:, None] == part).any(1)
+            weights = torch.where(chosen, 1.0 / (3 * len(part)), 0.0)
+            lp = logits.log_softmax(-1)[state, actions]
+            loss, metrics = policy_loss(name)(lp, old, advantages, weights, ids, options)
+            (grad,) = torch.autograd.grad(loss, logits)
+            logits = (logits - 2.0 * grad).detach().requires_grad_()
+            seen.append(averages(metrics))
+        return logits.detach(), seen
+
+    options = LossOptions(clip_ratio_low=3e-4, clip_ratio_high=4e-4)
+    steppo, seen = train("steppo", 2, options)
+    ppo, _ = train("vanilla", 2, options)
+    assert seen[0]["ratio/moved"] == 0.0 and seen[0]["pg_clipfrac"] == 0.0
+    assert seen[1]["ratio/moved"] > 0.9 and seen[1]["pg_clipfrac"] > 0.1
+    assert float((steppo - ppo).abs().max()) > 1e-3
+    alone, seen = train("steppo", 1, options)  # on-policy: the same update as PPO's
+    torch.testing.assert_close(alone, train("vanilla", 1, options)[0])
+    assert seen[0]["ratio/moved"] == 0.0
 
 
 def test_a_run_whose_ratios_never_leave_1_says_so_once():

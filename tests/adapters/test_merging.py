@@ -56,14 +56,14 @@ def episodes(draw):
     return steps
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(episodes())
 def test_rows_are_those_of_the_definition(steps):
     assert plan_rows(steps) == slow_plan(steps)
     assert plan_rows([(tuple(p), np.array(r)) for p, r in steps]) == slow_plan(steps)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(episodes(), st.sampled_from(["merged", "steps"]))
 def test_every_step_keeps_its_prompt_and_its_response(steps, layout):
     tokens = [StepTokens(2 * i, p, r, [-0.5 - i] * len(r)) for i, (p, r) in enumerate(steps)]

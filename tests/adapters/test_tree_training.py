@@ -1,8 +1,8 @@
 """The PyTorch loop on prefix trees trains what it trains on a row per step.
 
 1. log-probabilities, values, losses, metrics and gradients are equal for every estimator, loss and weighting, with
-   entropy bonus and KL, for equal episodes, episodes that begin others, broken ones and rebuilt prompts; in one pass
-   and cut into many (trees of any shape: test_trees.py, models on them: test_tree_attention.py)
+   entropy bonus and KL, for trees of any shape: equal episodes, episodes that begin others, single and broken ones,
+   rebuilt prompts; in one pass and cut into many. Some of the pairs are slow tests
 2. mini-batches are whole groups, the same ones in every layout; episodes where there are too few groups
 3. a run trains, and goes on in another layout where it was stopped
 """
@@ -14,6 +14,8 @@ from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -194,6 +196,45 @@ def test_losses_and_gradients_are_those_of_step_rows(laid, estimator, loss, weig
             of["merged"].trained(few, found.critic_at_action_start),
             of["tree"].trained(few, found.critic_at_action_start),
         )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
+def test_with_every_other_loss_too(laid, estimator):
+    for loss, weighting in product(sorted(POLICY_LOSSES), WEIGHTINGS):
+        if (estimator, loss, weighting) not in CASES:
+            test_losses_and_gradients_are_those_of_step_rows(laid, estimator, loss, weighting)
+
+
+@st.composite
+def trees_of_episodes(draw):
+    """Groups of any number of episodes, empty and equal ones among them, over three tokens."""
+    token = st.integers(2, 4)
+    response, said = st.lists(token, min_size=1, max_size=3), st.lists(token, max_size=2)
+    out = []
+    for group in range(draw(st.integers(1, 2))):
+        for _ in range(draw(st.integers(1, 4))):
+            context, words = [1, *draw(st.lists(token, max_size=2))], []
+            for _ in range(draw(st.integers(0, 3))):
+                if words and draw(st.booleans()) and draw(st.booleans()):
+                    context = [1, *draw(said)]
+                answer = draw(response)
+                words.append((list(context), answer))
+                context = [*context, *answer, *draw(said)]
+            out.append((group, episode(len(out), group, words, 3)))
+    return out
+
+
+@settings(max_examples=25, deadline=None)
+@given(trees_of_episodes(), st.sampled_from(["steppo", "vanilla"]), st.sampled_from([1, 12, 10_000]))
+def test_trees_of_any_shape(models, episodes, loss, limit):
+    c = settings_of(estimator="reinforce", loss=loss, micro_tokens=limit)
+    if not any(e.steps for _, e in episodes):
+        return
+    steps, trees = (Laid(episodes, layout, models, c, critic=False) for layout in ("steps", "tree"))
+    one, two = (x.old[step_order(x.batch)] for x in (steps, trees))
+    assert torch.allclose(one, two, atol=1e-6)
+    assert_same(steps.trained(c, False), trees.trained(c, False))
 
 
 def test_mini_batches_are_whole_groups_in_every_layout(models):

@@ -111,9 +111,29 @@ def test_explore_reads_and_nothing_else():
     )
 
 
-def test_a_thing_may_be_put_on_a_place_and_a_task_in_other_words_has_no_explorer():
-    found = read_errand("Your task is to: put some keychain on sofa.")
-    assert (found.kind, found.thing, found.place, found.lamp) == ("put", "keychain", "sofa", "")
+@pytest.mark.parametrize(
+    ("task", "errand"),
+    [
+        ("put a cellphone in bed", ("put", "cellphone", "bed", "")),
+        ("put some keychain on sofa", ("put", "keychain", "sofa", "")),
+        ("put a clean knife in diningtable", ("clean", "knife", "diningtable", "")),
+        ("clean some cloth and put it in toilet", ("clean", "cloth", "toilet", "")),
+        ("put a hot mug in coffeemachine", ("heat", "mug", "coffeemachine", "")),
+        ("heat some egg and put it in diningtable", ("heat", "egg", "diningtable", "")),
+        ("put a cool bowl in shelf", ("cool", "bowl", "shelf", "")),
+        ("cool some cup and put it in cabinet", ("cool", "cup", "cabinet", "")),
+        ("put two creditcard in sofa", ("two", "creditcard", "sofa", "")),
+        ("find two statue and put them in dresser", ("two", "statue", "dresser", "")),
+        ("look at book under the desklamp", ("look", "book", "", "desklamp")),
+        ("examine the bowl with the desklamp", ("look", "bowl", "", "desklamp")),
+    ],
+)
+def test_tasks_are_understood_from_their_words(task, errand):
+    found = read_errand(f"Your task is to: {task}.")
+    assert (found.kind, found.thing, found.place, found.lamp) == errand
+
+
+def test_a_task_in_other_words_has_no_explorer():
     assert read_errand("Your task is to: Move the mug to the other table please.") is None
     assert explore_action(["Your task is to: be happy."], ["look"]) is None
 

@@ -405,6 +405,21 @@ def test_beyond_the_limits_there_is_a_clear_refusal():
             assert caught.value.rcvd.code == 1008
 
 
+def test_two_hundred_clients_at_once():
+    with serving(max_episodes=256) as server, ThreadPoolExecutor(200) as pool:
+
+        def play(number):
+            env = RemoteEnv(server.url, split="test")
+            question, info = env.reset(options={"index": number})
+            results = [env.step(env.format_call("calculator", {"expression": f"{number}*2"})) for _ in range(3)]
+            assert [r[0] for r in results] == [str(number * 2)] * 3 and info["index"] == number
+            env.close()
+            return question
+
+        questions = list(pool.map(play, range(200)))
+        assert len(set(questions)) == 200
+
+
 def test_a_server_can_be_started_again_but_not_twice():
     server = EnvServer([ServedEnv(TOOL)], port=0, ping=float("inf"), workers=0)
     for _ in range(2):

@@ -148,6 +148,13 @@ def test_agrees_with_fractions(case):
 
 
 @settings(max_examples=100, deadline=None)
+@given(st.integers(-(10**9), 10**9), st.sampled_from("+-*"), st.integers(-(10**9), 10**9), st.integers(1, 12))
+def test_precedence_is_pythons(a, op, b, c):
+    expression = f"{a}{op}{b}*{c}-{c}**2"
+    assert evaluate(expression) == str(eval(expression))
+
+
+@settings(max_examples=100, deadline=None)
 @given(st.text(st.integers(0, 0x10FFFF).map(chr), max_size=60) | st.text("0123456789+-*/%(). ,$", max_size=40))
 def test_any_text_is_a_value_or_a_tool_error(text):
     try:

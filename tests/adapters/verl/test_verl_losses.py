@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 import torch
 from comparisons import relative, unlike_estimators
-from local_training import build_worker
+from local_training import build_worker, local_batch
 from toy_episodes import drawn_episodes
 from verl.utils import tensordict_utils as tu
 from worker_gradients import (
@@ -437,3 +437,26 @@ def test_a_reward_that_is_all_process_reward_leaves_exactly_nothing():
     rows = [fields(f"u_{i}", reward=x, components={"format": x}) for i, x in enumerate((0.1, 0.2))]
     off = objective(process=ProcessRewards({"format": 0.0}))
     assert columns_of(rows, off).columns["advantages"].tolist() == [0.0] * 4
+
+
+def test_a_step_table_is_the_same_for_any_rows_in_any_order():
+    episodes = drawn_episodes(3, "mixed")
+    seen = []
+    for merge, seed in ((True, 0), (False, 0), (True, 1), (False, 2)):
+        batch = local_batch(rows_of(episodes, merge=merge), filler_id=FILLER, ranks=2, mini_batches=2, seed=seed)
+        table = batch.table()
+        tokens = torch.tensor([token for row in batch.responses for token in row])
+        finals = [tokens[i - 1].item() if i > 0 else -1 for i in table.final.tolist()]
+        assert [fields["kind"] for fields in batch.extra].count("padding") == len(batch.extra) - len(
+            rows_of(episodes, merge=merge)
+        )
+        seen.append(
+            (tokens[table.tokens].tolist(), table.step_of.tolist(), table.steps.trajectory.tolist(),
+             table.steps.step.tolist(),
+             table.steps.group.tolist(), table.steps.rewards.tolist(), table.steps.truncated.tolist(), table.names,
+             table.steps.anchor.tolist(), table.steps.anchor_texts,
+             [i >= 0 for i in table.final.tolist()])
+        )  # fmt: skip
+        assert len(finals) == len(table)
+    assert all(other == seen[0] for other in seen)
+    assert seen[0][0] == [t for _, _, episode in episodes for step in episode.steps for t in step.response_ids]
