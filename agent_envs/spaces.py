@@ -33,7 +33,7 @@ _SAMPLE_ALPHABET = np.array(list("abcdefghijklmnopqrstuvwxyz ABCXYZ0123456789.,:
 _LENGTH = struct.Struct("<I")
 _SLOT = 1024  # bytes of an element beside its words and pixels, and of a picture
 _STUB = 1000  # characters
-_ROLES = ("system", "user", "assistant", "tool")
+ROLES = ("system", "user", "assistant", "tool")  # of messages, as chat templates name them
 _PARTS: dict[Any, type] = {"text": str, "image": Picture}
 _KEYS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id"})
 
@@ -253,7 +253,7 @@ def _is_message(value: Any) -> bool:
         if not isinstance(part.get(part["type"]), _PARTS[part["type"]]):
             return False
     return (
-        value.get("role") in _ROLES
+        value.get("role") in ROLES
         and isinstance(content, (str, list))
         and _KEYS.issuperset(value)
         and all(isinstance(value.get(key, ""), str) for key in ("name", "tool_call_id"))

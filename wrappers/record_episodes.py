@@ -23,6 +23,13 @@ from agent_envs.spaces import shows_pictures
 from agent_envs.wrapping.order import Place, PlacedWrapper
 
 
+class _Record(EpisodeBuilder):
+    """The record of an episode, with the response that its next step carries out, and the error of its last one."""
+
+    response: Response | None = None
+    error: str | None = None
+
+
 class RecordEpisodes(PlacedWrapper):
     """Append every episode to a file when it ends, as one line that ``agent_envs.read_episodes`` reads.
 
@@ -71,9 +78,7 @@ class RecordEpisodes(PlacedWrapper):
         super().__init__(env, path=self.path, tokens=tokens)
         if shows_pictures(env.observation_space):
             needs_pillow()
-        self._running: list[EpisodeBuilder] = []  # one episode or none; whoever pops it writes it
-        self._response: Response | None = None  # which the next step carries out
-        self._error: str | None = None  # of the last step
+        self._running: list[_Record] = []  # one episode or none; whoever pops it writes it
         self._check_target()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -81,11 +86,9 @@ class RecordEpisodes(PlacedWrapper):
         self._cut()
         self._check_target()
         observation, info = self.env.reset(seed=seed, options=options)
-        record = EpisodeBuilder(
-            seed=None if seed is None else int(seed), options=dict(options or {}), keep=to_json_types
-        )
+        record = _Record(seed=None if seed is None else int(seed), options=dict(options or {}), keep=to_json_types)
         record.reset(self, observation, info)
-        self._running, self._response, self._error = [record], None, None
+        self._running = [record]
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
@@ -93,12 +96,12 @@ class RecordEpisodes(PlacedWrapper):
         try:
             result = self.env.step(action)
         except Exception:
-            if self._running and self._running[0] is record:  # not a later episode's
-                self._error = traceback.format_exc()
+            if record is not None:
+                record.error = traceback.format_exc()
             raise
         if record is not None:
-            step = record.transition(self.env, str(action), result, self._response if self.tokens else None)
-            self._response = self._error = None
+            step = record.transition(self.env, str(action), result, record.response if self.tokens else None)
+            record.response = record.error = None
             record.add(step, result[0])
             if record.reason is not None:
                 self.note_end(record.reason)
@@ -106,7 +109,8 @@ class RecordEpisodes(PlacedWrapper):
 
     def note_response(self, response: Response) -> None:
         """Take note of the policy's response, whose tokens belong to the next step; rollouts call this."""
-        self._response = response
+        for record in self._running:
+            record.response = response
 
     def note_end(self, reason: StopReason, error: str | None = None) -> None:
         """Record the running episode, if there is one, with this stop reason; rollouts call this.
@@ -132,8 +136,8 @@ class RecordEpisodes(PlacedWrapper):
 
     def _cut(self) -> None:
         for record in list(self._running):
-            if self._error is not None:
-                self.note_end(StopReason.ERROR, self._error)
+            if record.error is not None:
+                self.note_end(StopReason.ERROR, record.error)
             elif record.steps:
                 self.note_end(StopReason.CUT)
         self._running = []

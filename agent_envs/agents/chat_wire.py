@@ -23,9 +23,8 @@ from agent_envs.parsers.detect import parse_recorded
 from agent_envs.parsers.parser import ParsedAction
 from agent_envs.policies.openai.calls import text_with_calls
 from agent_envs.policies.policy import Response
+from agent_envs.spaces import ROLES
 
-ROLES = ("system", "user", "assistant", "tool")
-"""Who may say a message, as chat templates name them."""
 _SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty", "logit_bias",
     "tool_choice", "response_format",
@@ -194,11 +193,11 @@ def _tools(given: Any) -> list[ToolSpec]:
             raise ConfigError(f"the tool type {kind!r} runs at a provider; offer it as a function")
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise ConfigError("a tool needs a function with a name")
-        tools.append(tool_spec(function))
+        tools.append(offered_tool(function))
     return tools
 
 
-def tool_spec(function: Mapping[str, Any]) -> ToolSpec:
+def offered_tool(function: Mapping[str, Any]) -> ToolSpec:
     """Return a function that a request offers, in the form that chat templates take."""
     schema = function.get("parameters") or {"type": "object", "properties": {}}
     about: FunctionSpec = {

@@ -377,7 +377,7 @@ def read_episodes(path: str | os.PathLike[str]) -> Iterator[Episode]:
 
 
 def stored_episodes(path: str | os.PathLike[str], line: int | None = None) -> Iterator[tuple[Episode, dict[str, Any]]]:
-    """Yield the episodes of a file, or only that in `line`, from 1, each with the row that holds it and more."""
+    """Yield the episodes of a file, or only that in `line`, from 1, each with its row, extra values included."""
     folder = PictureFolder(path)
     for number, row in JSONLines(path).numbered():
         if line not in (None, number):

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agent_envs.agents.chat_wire import ROLES, error_body, role_of, tool_spec
+from agent_envs.agents.chat_wire import error_body, offered_tool, role_of
 from agent_envs.errors import DataError, MissingExtraError, needs_extra
 from agent_envs.messages import Content, Message, ToolCall, ToolSpec, joined_content
 from agent_envs.parsers import get_parser
@@ -19,6 +19,7 @@ from agent_envs.pictures.folder import PictureFolder, reference
 from agent_envs.pictures.picture import Picture
 from agent_envs.pictures.png import from_data_url
 from agent_envs.policies.openai.calls import text_with_calls
+from agent_envs.spaces import ROLES
 
 with needs_extra("serve"):
     from aiohttp import web
@@ -64,7 +65,7 @@ def _observed_content(content: Any, read: Callable[[Mapping[str, Any]], Picture 
 
 def offered_tools(tools: Any) -> list[ToolSpec]:
     """Return the function tools of a request, in the form that chat templates take."""
-    return [tool_spec(function) for function in _functions(tools) if isinstance(function.get("name"), str)]
+    return [offered_tool(function) for function in _functions(tools) if isinstance(function.get("name"), str)]
 
 
 def _functions(entries: Any) -> Iterator[Mapping[str, Any]]:

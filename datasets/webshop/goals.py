@@ -99,8 +99,17 @@ def _goal(
     options: Mapping[str, str] | tuple[str, ...],
     ceiling: float,
 ) -> Goal:
-    about = product.asin, product.title, product.category, product.query, product.product_category
-    return Goal(*about, instruction, attributes, options, ceiling)
+    return Goal(
+        asin=product.asin,
+        name=product.title,
+        category=product.category,
+        query=product.query,
+        product_category=product.product_category,
+        instruction=instruction,
+        attributes=attributes,
+        options=options,
+        price_upper=ceiling,
+    )
 
 
 def released_small_goals(products: Iterable[Product]) -> list[Goal]:

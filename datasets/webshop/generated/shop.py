@@ -139,7 +139,7 @@ def _some(values: Sequence[str], draws: Draws, count: int) -> list[str]:
     return [rest.pop(draws.between(0, len(rest) - 1)) for _ in range(min(count, len(rest)))]
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=16)
 def _draw_group(number: int) -> _Group:
     draws = stream(f"webshop/0/family/{number}")
     kind = draws.pick(_KINDS)
