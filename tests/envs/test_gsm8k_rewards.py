@@ -17,6 +17,7 @@ from agent_envs.rewards.math_answers import TAIL, extract_answer, gold_answer
 RULES = {
     "strict": [
         ("#### 72", "72"),
+        ("####72", "72"),  # no space
         ("#### -5", "-5"),
         ("72", "72"),  # alone
         ("#### 18\n#### 19", "19"),  # the last mark
@@ -24,17 +25,21 @@ RULES = {
         ("9" * 100, "9" * 100),
     ],
     "after ####": [
+        ("#### 18 dollars", "18"),  # unit behind
         ("#### **18**", "18"),  # bold
+        ("#### 18</s>", "18"),
         ("#### 5 apples in 3 boxes", "5"),  # the first number after the mark
         ("#### 18 (since 3*6=18)", "18"),  # a number, then a remark
         ("#### x = 5", "5"),
         ("#### none\nbut 5", "5"),  # the line below
         ("#### 4 or\nso 5", "4"),
+        ("#### $\n5", "5"),
         ("#### Step 1: 3 apples\nso \\boxed{7}", "7"),  # a heading is no mark
         ("3 and 4 #### ", "4"),  # nothing behind the mark
         ("#### 3 and the answer is 4", "3"),  # the order of places
     ],
     "in a box": [
+        ("\\boxed{42}", "42"),
         ("\\boxed{\\text{18 apples}}", "18"),
         ("\\boxed{x = 9} and 5", "9"),
         ("\\boxed{5", "5"),  # not closed
@@ -45,6 +50,7 @@ RULES = {
         ("the answer is 12 because 5+8=13", "12"),
         ("The answer is: **$18**", "18"),
         ("**Answer:** 18 of 20", "18"),
+        ("Final answer: 7 (not 8)", "7"),
         ("The final answer is:\n\n18\nof 20", "18"),
         ("The answer is not easy: 18", "18"),
         ("The answer is 5. Check: 2+3 = 6. Then 9", "5"),
@@ -52,13 +58,17 @@ RULES = {
     ],
     "the last number": [
         ("3 + 4 = 7 apples.", "7"),
+        ("2\n5", "5"),
+        ("12:30", "30"),
         ("between 3 and 1,2", "2"),  # no thousands
         ("from 200 to 300 400", "400"),  # two numbers
+        ("no number", None),
         ("", None),
         ("...", None),
         ("٣", None),  # other digits are none
     ],
     "decimals and separators": [
+        ("#### 1,234", "1234"),
         ("#### 1,234,567.50", "1234567.5"),
         ("#### 5.00", "5"),
         ("#### 5.", "5"),  # trailing point
@@ -69,6 +79,7 @@ RULES = {
         ("\\boxed{1{,}234}", "1234"),
         ("\\boxed{1,\\!234}", "1234"),
         ("#### 1 000 000", "1000000"),  # groups of three in a place
+        ("#### 12 345 apples", "12345"),
         ("#### 1\u2009000\u2009000", "1000000"),
         ("#### 1 00 000", "1"),
         ("#### 5 1000", "5"),
@@ -82,9 +93,12 @@ RULES = {
         ("so:\n- 5 apples", "5"),
         ("10 - 5", "5"),  # a subtraction
         ("10 -5", "5"),
+        ("10-5", "5"),
         ("x-5", "5"),  # a hyphen
     ],
     "units and currencies": [
+        ("#### $5", "5"),
+        ("#### \\$5", "5"),
         ("#### -$5", "-5"),
         ("#### -\\$5", "-5"),
         ("#### $-5", "-5"),
@@ -93,12 +107,14 @@ RULES = {
         ("25 cm^2", "25"),  # the unit's exponent
     ],
     "fractions": [
+        ("#### 1/2", "0.5"),
         ("#### 10 / 4", "2.5"),
         ("#### 1/3", "1/3"),  # no decimal form
         ("#### 3/4, or 1 - 1/4", "0.75"),
         ("#### 1 1/2", "1.5"),
         ("#### 3\n 1/2", "3"),  # a number ends with its line
         ("#### 4\n/2", "4"),
+        ("#### $\\frac{1}{2}$", "0.5"),
         ("\\boxed{-\\frac{3}{4}}", "-0.75"),
         ("\\boxed{1\\frac{1}{2}}", "1.5"),
         ("#### \\frac12", "0.5"),
@@ -109,8 +125,10 @@ RULES = {
         ("5 apples. #### 3/0", None),  # and no earlier one instead
     ],
     "full width": [
+        ("#### ４２", "42"),
         ("#### １，２３４．５", "1234.5"),
         ("#### １／２", "0.5"),
+        ("#### ４２％", "42"),
     ],
     "scales": [
         ("#### 5 million", "5000000"),
@@ -132,6 +150,7 @@ RULES = {
         ("8 or 2. \\boxed{2^{10}}", None),
         ("\\boxed{2^{-3}}", None),
         ("\\boxed{1/2^3}", None),
+        ("5^0.5", None),
         ("3 then 2 ^ 3", None),
         ("#### 2**3", None),
         ("4. \\boxed{\\sqrt{4}}", None),  # roots
@@ -141,7 +160,9 @@ RULES = {
         ("#### 18-20", None),
         ("#### 18,8", None),  # neither thousands nor one number
         ("1. #### 1.000.000", None),  # points between groups
+        ("v. 1.2.3", None),
         ("9" * 101, None),  # too long to be an answer
+        ("#### " + "9" * 1000, None),
     ],
 }
 
@@ -152,10 +173,15 @@ def test_extract(text, number):
 
 
 SCORED = [
+    ("5.00", "5", 1.0),
+    ("5", "5.0", 1.0),
+    ("$1,000", "1000", 1.0),
     ("0.5", "1/2", 1.0),
     ("#### 1/3", "0.3333", 0.0),  # exact
+    ("5.0000001", "5", 0.0),
     ("10000000000000001", "10000000000000000", 0.0),  # past the floats
     ("-5", "5", 0.0),
+    ("nothing", "5", 0.0),
     ("5", "She has 2+3=<<2+3=5>>5.\n#### 5", 1.0),  # the gold may be a solution
 ]
 

@@ -11,15 +11,43 @@ import pytest
 import agent_envs  # noqa: F401
 from agent_envs.datasets.papersearch.rows import PaperTask
 from agent_envs.envs.papersearch.reward import (
+    CALL_REWARDS,
+    ERROR,
     OK,
     REPEATED,
+    UNKNOWN,
     ScoredCall,
     agentr1,
     f1,
+    paperscout,
     retrieval_metrics,
 )
 from agent_envs.retrieval.papers import Paper
 from tests.envs.paper_fakes import Backend, Judge, make
+
+TABLE = [
+    # call, agentr1, paperscout
+    (ScoredCall("search", OK, (0.9,)), 0.9, 1 - 0.1),
+    (ScoredCall("search", OK, (0.9, 0.8, 0.7, 0.6)), 2.4, 3 - 0.1),  # the three best
+    (ScoredCall("search", OK, (0.1, 0.5, 0.39, 0.4)), 1.29, 2 - 0.1),  # 0.4 is relevant
+    (ScoredCall("search", OK, (0.01, 0.02)), 0.03, -0.1),
+    (ScoredCall("search", OK, ()), 0.0, 0.0),  # nothing kept
+    (ScoredCall("search", REPEATED), -0.5, -0.5),
+    (ScoredCall("search", ERROR), 0.0, 0.0),
+    (ScoredCall("expand", OK, (1.0, 1.0)), 2.0, 2 - 0.05),
+    (ScoredCall("expand", OK, ()), 0.0, 0.0),
+    (ScoredCall("expand", REPEATED), -0.5, -0.5),
+    (ScoredCall("expand", UNKNOWN), -0.5, -0.5),
+    (ScoredCall("expand", ERROR), 0.0, 0.0),
+    (ScoredCall("no_such_tool", ERROR), 0.0, 0.0),
+]
+
+
+@pytest.mark.parametrize(("call", "first", "second"), TABLE)
+def test_calls(call, first, second):
+    assert agentr1(call) == pytest.approx(first)
+    assert paperscout(call) == pytest.approx(second)
+    assert CALL_REWARDS["f1"](call) == 0.0
 
 
 def test_costs_are_for_calls_that_bring_something():
@@ -29,7 +57,7 @@ def test_costs_are_for_calls_that_bring_something():
 
 
 # Scores of the papers a to g; h is below what is kept.
-SCORES = {"a": 0.9, "b": 0.8, "c": 0.5, "d": 0.4, "e": 0.39, "f": 0.02, "g": 1.0, "h": 0.009}
+SCORES = {"a": 0.9, "b": 0.8, "c": 0.5, "d": 0.4, "e": 0.3, "f": 0.02, "g": 1.0, "h": 0.009}
 SEARCHES = {"first": "abcd", "First ": "abcd", "second": "bcef", "faint": "h", "none": ""}
 EDGES = {"a": "bgh", "b": "", "c": "ag"}
 PAPERS = [Paper(name, f"Paper {name}") for name in SCORES]
@@ -61,7 +89,7 @@ def play(reward, *turns):
     [
         ([["s first"]], [[0.9 + 0.8 + 0.5]], [[3 - 0.1]]),
         # b and c are in the pool already
-        ([["s first"], ["s second"]], [[2.2], [0.39 + 0.02]], [[2.9], [-0.1]]),
+        ([["s first"], ["s second"]], [[2.2], [0.3 + 0.02]], [[2.9], [-0.1]]),
         ([["s first"], ["s first"]], [[2.2], [-0.5]], [[2.9], [-0.5]]),  # the same search
         ([["s first"], ["s First "]], [[2.2], [0.0]], [[2.9], [0.0]]),  # another: it finds the same
         ([["s faint"]], [[0.0]], [[0.0]]),  # found and not kept
@@ -74,8 +102,8 @@ def play(reward, *turns):
         ([["s first"], ["e b"], ["e b"]], [[2.2], [0.0], [-0.5]], [[2.9], [0.0], [-0.5]]),
         ([["s first"], ["e d"]], [[2.2], [0.0]], [[2.9], [0.0]]),  # the citation service does not know it
         # one turn: who is first earns it
-        ([["s first", "s second"]], [[2.2, 0.41]], [[2.9, -0.1]]),
-        ([["s second", "s first"]], [[0.8 + 0.5 + 0.39, 0.9 + 0.4]], [[2 - 0.1, 2 - 0.1]]),
+        ([["s first", "s second"]], [[2.2, 0.32]], [[2.9, -0.1]]),
+        ([["s second", "s first"]], [[0.8 + 0.5 + 0.3, 0.9 + 0.4]], [[2 - 0.1, 2 - 0.1]]),
         ([["s first", "s first"]], [[2.2, -0.5]], [[2.9, -0.5]]),
         ([["s first", "e a"]], [[2.2, -0.5]], [[2.9, -0.5]]),  # the pool had no a when this was written
         ([["s first"], ["e a", "e c", "e a"]], [[2.2], [1.0, 0.0, -0.5]], [[2.9], [0.95, 0.0, -0.5]]),

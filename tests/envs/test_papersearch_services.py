@@ -1,7 +1,8 @@
-"""Paper search over services: an episode over HTTP, with a backend and a classifier, goes as offline ones do.
+"""Paper search over services: whole episodes, with services that fail, and played again without them.
 
-A service that fails in the middle is a typed error, and the episode goes on from the pool as it was. Which errors there
-are is in tests/retrieval, what becomes of an episode in test_papersearch_env.py.
+1. An episode over HTTP, with a backend and a classifier, goes as offline ones do.
+2. A service that fails ends the episode with an error that is typed and marked; the next episode is not touched by it.
+3. A recorded episode is played again byte for byte.
 """
 
 import json
@@ -10,7 +11,7 @@ import gymnasium as gym
 import pytest
 
 from agent_envs import StopReason, run_episodes
-from agent_envs.errors import BackendReplyError
+from agent_envs.errors import BackendDownError, BackendReplyError
 from agent_envs.policies import ScriptedPolicy
 from tests.helpers import tool_call as call
 
@@ -52,12 +53,23 @@ def rows(tmp_path):
     return str(tmp_path / "rows.jsonl")
 
 
+def play(**kwargs):
+    (episode,) = run_episodes(
+        ENV, ScriptedPolicy(SCRIPT), 1, options=[{"index": 0}], env_kwargs=kwargs, on_error="record", progress=False
+    )
+    return episode
+
+
+def said(episode):
+    """What is left of an episode when its name and the backend's are not compared."""
+    row = episode.to_dict()
+    row.pop("episode_id"), row.pop("group_id")
+    return row
+
+
 def test_an_episode_over_services(fake_service, rows):
     search, score = fake_service(papers), fake_service(fits)
-    services = {"backend": f"{search.url}#{FAST}", "selector": f"classify:{score.url}#{FAST}"}
-    (episode,) = run_episodes(
-        ENV, ScriptedPolicy(SCRIPT), 1, options=[{"index": 0}], env_kwargs={"data": rows, **services}, progress=False
-    )
+    episode = play(data=rows, backend=f"{search.url}#{FAST}", selector=f"classify:{score.url}#{FAST}")
     assert episode.stop_reason is StopReason.TERMINATED
     first, second, last = episode.steps
     assert [paper["id"] for paper in first.info["found"]] == ["1"] and first.reward == 0.75
@@ -67,6 +79,26 @@ def test_an_episode_over_services(fake_service, rows):
     assert last.info["metrics"]["recall"] == 1.0 and last.info["metrics"]["precision"] == pytest.approx(2 / 3)
     texts = [text for asked in score.asked for text in json.loads(asked.body)["input"]]
     assert len(texts) == len(set(texts)) == 5  # each paper once
+
+
+@pytest.mark.parametrize("broken", ["backend", "selector"])
+@pytest.mark.parametrize("how", ["down", "busy", "odd"])
+def test_a_service_that_fails_marks_the_episode(fake_service, rows, broken, how):
+    state = {"well": False}
+    reply = {"down": None, "busy": (429, b"wait"), "odd": (200, {"message": "hello"})}[how]
+
+    def breaking(answer):
+        return lambda asked, n: answer(asked, n) if state["well"] else reply
+
+    search = fake_service(breaking(papers) if broken == "backend" else papers)
+    score = fake_service(breaking(fits) if broken == "selector" else fits)
+    kwargs = {"data": rows, "backend": f"{search.url}#{FAST}", "selector": f"classify:{score.url}#{FAST}"}
+    episode = play(**kwargs)
+    assert episode.stop_reason is StopReason.ERROR and not episode.steps
+    kind = {"down": "BackendDownError", "busy": "BackendBusyError", "odd": "BackendReplyError"}[how]
+    assert kind in episode.error
+    state["well"] = True
+    assert play(**kwargs).steps[-1].info["metrics"]["recall"] == 1.0
 
 
 def test_a_service_that_fails_midway_leaves_the_pool_as_it_was(fake_service, rows):
@@ -81,3 +113,18 @@ def test_a_service_that_fails_midway_leaves_the_pool_as_it_was(fake_service, row
     state["well"] = True
     _, reward, _, _, info = env.step(call("search", query="other") + SCRIPT[1])
     assert reward == 0.5 and not info["tool_results"][0]["error"] and info["pool"] == 2
+
+
+def test_a_recorded_episode_is_played_again(fake_service, rows, tmp_path):
+    search, score = fake_service(papers), fake_service(fits)
+    selector = f"classify:{score.url}#{FAST}&cache={tmp_path}/scores"
+    backend = f"{search.url}#{FAST}&cache={tmp_path}/papers"
+    recorded = play(data=rows, backend=backend, selector=selector)
+    search.stop()
+    score.stop()
+    replayed = play(data=rows, backend=f"{backend}&offline=1", selector=f"{selector}&offline=1")
+    assert said(replayed) == said(recorded) and recorded.stop_reason is StopReason.TERMINATED
+    with pytest.raises(BackendDownError):
+        env = gym.make(ENV, data=rows, backend=f"{search.url}#{FAST}")
+        env.reset(options={"index": 0})
+        env.step(SCRIPT[0])
