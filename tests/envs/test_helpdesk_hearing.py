@@ -66,6 +66,14 @@ ASKS = {  # what is asked for; a wish to move is open
     "Shall I explain the reason?": "",  # what the agent would do itself
     "I'd be curious to hear the reason.": "reason",
     "Is it 3 days?": "",  # right: to be confirmed
+    "Could you tell me what led you to move it?": "reason",
+    "Could you tell me (a) by how many days and (b) what's behind it?": "days reason",
+    "Could you hold on for a moment while I check your account?": "",
+    "I was able to verify your account.": "",
+    "If you want it moved, by how many days?": "days",
+    "Before I go on, may I ask what prompted you to move it?": "reason",
+    "What is your name, what is your code word, and why do you want it moved?": "name code reason",
+    "To find the right number of days for you, may I ask for the reason?": "reason",
 }
 OFFERS = {  # whether a yes is asked for
     "Shall I go ahead?": True,
@@ -123,6 +131,13 @@ OFFERS = {  # whether a yes is asked for
     "Shall I move it by 2 days or by 4 days?": False,  # a choice
     "Would you like to hear what rule 2.4 says?": False,
     "So your code word is 2498, correct?": False,
+    "Just give me the word and it's moved.": True,
+    "If you want it moved, by how many days?": False,
+    "I cannot move it. Shall we move on to something else?": False,
+    "That cannot be done. Is everything else in order?": False,
+    "I can move it by 3 days, what would you say to that?": True,
+    "I'd be glad to move it. Could you tell me (a) by how many days and (b) why?": False,
+    "Would you tell me why you want to move it?": False,
 }
 OTHERS = {  # reports, refusals, doubts
     "It is done.": "report",
@@ -222,6 +237,15 @@ def test_an_offer_to_somebody_else_is_noticed(person, other):
     assert contradicts(offer, phones, phones.acts["transfer_line"], "L43423", wanted, {"L43423": "Marathon"}) is other
 
 
+@pytest.mark.parametrize(("thing", "other"), [("15 euro unlocking fee on the pass", False), ("pass P11111", True)])
+def test_cancelling_a_fee_is_waiving_it(thing, other):
+    scooters = load_domain("e_scooters")
+    waive, wanted = scooters.acts["waive_unlock_fee"], {"ground": "flat battery"}
+    assert (
+        contradicts(f"shall i cancel the {thing}?", scooters, waive, "P11111", wanted, {"P11111": "Firefly"}) is other
+    )
+
+
 @pytest.mark.parametrize(("offer", "other"), CONTRADICTIONS)
 def test_an_offer_of_something_else_is_noticed(offer, other):
     labels = {"H96435": "Heron", "H11111": "Swift"}
@@ -234,11 +258,17 @@ AMOUNTS = [
     ("The charge for that comes to €17", [17], [17]),
     ("The price was 86 euros, the charge is 17 euros.", [86, 17], [17]),
     ("charge: 17", [17], [17]),
-    ("The charge is 20 % of 86 euros.", [86], []),
+    ("The charge is 20 % of 86 euros.", [], []),  # the base of a share
+    ("That is a quarter of the 94 euro price, rounded down to 23 euros.", [23], []),
+    ("75% of the annual fee of 86 euros, which is 64 euros", [64], []),
+    ("20% of €385, i.e. €77", [77], []),
+    ("Its price is more than 30 euros.", [], []),  # a bound
     ("EUR 17.00", [17], []),
     ("That makes €17.", [17], []),
     ("17.50 euros", [], []),
     ("17.00 euros", [17], []),
+    ("an additional hundred and one euros", [101], []),
+    ("The charge for 6 more days is 17 euros.", [17], [17]),
     ("by 3 days", [], []),
     ("It is 0 euros or 86 euros", [0, 86], []),
     ("Your hire costs 60 euros a day.", [], []),  # not of what is asked for
@@ -291,8 +321,9 @@ def shares(wanted, heard):
 def test_sentences_of_somebody_who_had_not_seen_the_word_lists_are_heard():
     """Sentences over all domains, with labels; the label of one, a wh-question that was called an offer, was put
     right. Numbers of rows that are doubted count as asked for. The lists were mended after each set had been scored.
-    Of the last 120, facts asked for had a precision of .94 and a recall of .98, offers 1.00 and .98; those of them
-    that had been misheard are here."""
+    Of the last 160, facts asked for had a precision of .89 and a recall of .88, offers .94 and .94, and 156 were
+    rightly heard to be an offer or none; those of them that had been misheard are here, and what two language models
+    that served 45 customers said in vain."""
     rows = json.loads(Path(__file__).with_name("helpdesk_sentences.json").read_text(encoding="utf-8"))
     wanted, heard = {}, {}
     nothing = said = 0
@@ -318,7 +349,7 @@ def test_sentences_of_somebody_who_had_not_seen_the_word_lists_are_heard():
                 heard.setdefault(kind, []).append(values)
         if row.keys() & {*of, "reports"}:
             said, nothing = said + 1, nothing + (not any(of.values()) and not found.reports)
-    assert len(rows) == 522 and nothing / said <= 0.05
+    assert len(rows) == 571 and nothing / said <= 0.05
     for kind, least in {"asks": 0.9, "offers": 0.97, "refuses": 0.9, "presses": 0.9, "amounts": 0.95}.items():
         assert min(shares(wanted[kind], heard[kind])) >= least, kind
 

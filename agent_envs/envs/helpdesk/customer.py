@@ -46,9 +46,9 @@ class Customer(Wanting):
             elif wish and not mind.settled:
                 if heard.offer:
                     parts += self._offered(wish, heard.offer)
-                elif heard.refuses and not parts and not heard.doubts:
+                elif heard.refuses and not (parts or heard.doubts or heard.asks):
                     parts.append(self.say("no_refusal"))
-                elif heard.reports and not parts and not heard.asks:
+                elif heard.reports and not (parts or heard.asks):
                     parts.append(self.say("no_letter"))
             if (mind.request, mind.wish) == before:
                 parts += self._answers(heard)
@@ -73,10 +73,11 @@ class Customer(Wanting):
         amount = self.act.amount if self.act else None
         if amount is None:
             return []
-        every, named = amounts_in(text, amount.words)
-        amounts, believed = named if len(named) == 1 else every, self.mind.beliefs.get(self.key)
+        believed = self.mind.beliefs.get(self.key)
+        every, named = ([n for n in heard if n != believed] for heard in amounts_in(text, amount.words))
+        amounts = named if len(named) == 1 else every
         corrects = len(named) == 1 or (len(every) == 1 and says("correcting", plain(text)))
-        if not every or not (self.asks_amount or corrects) or believed in amounts:
+        if not every or not (self.asks_amount or corrects):
             return []
         if len(amounts) > 1:
             return [self.say("which")]
@@ -138,7 +139,7 @@ class Customer(Wanting):
             numbered = self.request.named == "number"
             return [self.say("number", x=self.number) if numbered else self.say("no_number", x=self.item())]
         said = [(ask.said(self.wanted[fact]), ask.follows) for ask in self.act.asks if ask.name == fact]
-        return [f"{words[0].upper()}{words[1:]}, please." if follows else words for words, follows in said]
+        return [f"{words[0].upper()}{words[1:]}." if follows else words for words, follows in said]
 
     def _look_and_press(self, device: Device, text: str) -> list[str]:
         """Do to the device what a text says, and look at what it asks about."""
@@ -197,7 +198,7 @@ class Customer(Wanting):
             return [self.say("passed_on"), *self._next_request()]
         if self.device and letter.act in [each.act for each in self.request.wishes]:
             mind.declined.append(letter.act)
-            return [self.say("refused"), *self._tried(self.device)]
+            return [self.say("refused"), *(self._tried(self.device) or [self.say("other")])]
         waiting = mind.settled and self.asks_amount  # nothing more is to be done before the amount is told
         if wish and (letter.act, letter.item) == (wish.act, wish.item) and not waiting:
             if letter.kind == "decline":

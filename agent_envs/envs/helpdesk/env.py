@@ -35,8 +35,8 @@ from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolResult
 
 _INSTRUCTIONS = (
-    "You serve customers of {shop}. Today is {day}. What you write without calling a tool is said to the {noun}. "
-    "The rules:\n\n{book}"
+    "You serve customers of {shop}. Today is {day}. What you write without calling a tool is said to the {noun}; "
+    "letters about every change and every note go out at once. The rules:\n\n{book}"
 )
 
 

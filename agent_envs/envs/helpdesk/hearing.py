@@ -67,7 +67,8 @@ def _heard_of(domain: Domain, act: Act | None) -> tuple[Phrases, tuple[str, ...]
     facts["name"] += (f"who is the {domain.customer.noun}", f"name of the {domain.customer.noun}")
     phrases: dict[str, Iterable[str]] = {}
     for ask in asks:
-        facts[ask.name] = (*ask.words, ask.name.replace("_", " "), f"number of {ask.name}")
+        noun = ask.name.replace("_", " ").removeprefix("extra ")
+        facts[ask.name] = (*ask.words, noun, *(f"number of {more}{noun}" for more in ("", "extra ", "additional ")))
         words = (ask.name, *ask.words)
         also = [other for word in words for other in TABLES["also"].get(word, ())]
         phrases[f"??{ask.name}"] = [*also, *(f"{word}s" for word in words)]
@@ -106,8 +107,10 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
         if not negated and says("negative", sentence):
             negated = says("barred", sentence) and not sentence.startswith("if ")
             negated |= acted and says("not", sentence[:first])
-        wh, open_question = bool(PATTERNS["wh"].match(sentence)), question and not says("factual", sentence)
-        asking = question or (wh and (heading or sentence[-1].isalnum() or says("direct", sentence)))
+        wh = PATTERNS["wh"].match(PATTERNS["item"].sub("", sentence)) is not None
+        open_question = question and not says("factual", sentence)
+        asking = question and not says("pause", sentence)
+        asking |= wh and (heading or sentence[-1].isalnum() or says("direct", sentence))
         asking |= "asking" in cues and not says("needless", sentence)
         inherited = heading and says("item", sentence)
         inviting = "inviting" in cues or says("inviting", sentence) or says("if agreed", sentence)
@@ -123,18 +126,23 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
             asked = [fact for fact in facts if f"?{fact}" in cues]
             if (wh or not cued) and "details" not in cues and not {"name", "code", "number"} & {*asked}:
                 asked += [fact for fact in facts if f"??{fact}" in cues and fact not in asked]
+            if len(asked) > 1 and (aside := PATTERNS["purpose"].match(sentence)):  # "To find the right one, may I"
+                later = signs(sentence[aside.end() :], phrases)
+                asked = [fact for fact in asked if not {f"?{fact}", f"??{fact}"}.isdisjoint(later)] or asked
             asked = _one_of(asked, sentence, cues) if len(asked) > 1 else asked
             if question:  # to choose from, or whether it is so
                 sole = not (asked or cued or wh or "close" in cues) and all(count == 1 for count in counts.values())
                 asked += [fact for fact, count in counts.items() if count > 1 or sole]
-            if wh and "which" in cues and not asked:
+            if asking and "which" in cues and not asked:  # or "Any preference?"
                 listed = _counted(sign for _, others in said for sign in others)
-                asked = [fact for fact, count in listed.items() if count > 1] or ["number"] * ("which one" in sentence)
+                asked = [fact for fact, count in listed.items() if count > 1] or ["number"] * (
+                    wh and "which one" in sentence
+                )
             if wh and "why" in sentence[:8]:
                 asked = [fact for fact in asked if cues.get(f"?{fact}", (9, 9))[0] < 8] or asked
             if "details" in cues and not inviting and not {"name", "code"} & {*asked}:
                 asked += ["name", "code"]
-            if asking and not (asked or cued) and ((wh and question) or says("how many", sentence)):
+            if asking and not (asked or cued) and ((wh and question) or says("question word alone", sentence)):
                 asked = _meant(sentence, act.asks if act else ())
             told = [fact for fact in values if counts[fact] < 2 and has(sentence, values[fact])]
             asked = [fact for fact in asked if fact not in told and (fact != "wish" or len(asked) == 1)]
@@ -144,7 +152,7 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
             others = {*re.findall(r"\d+", sentence)}.difference(*(re.findall(r"\d+", values[fact]) for fact in stated))
             confirms |= dict.fromkeys(stated if not (asked or cued or wh or others) else ())
         cued |= question and able and (consenting or (len(sentence.split()) < 5 and not of_you))
-        cued |= bool(before) and not reports and says("reply", sentence) and not says("needless", sentence)
+        cued |= bool(before) and not (reports or of_you or says("needless", sentence)) and says("reply", sentence)
         offered = not wh and not negated and ((sure and not chosen) or (cued and not asked and "close" not in cues))
         alien = offered and not acted and says("alien", sentence) and not says("going on", sentence)
         if offered and not alien and not says("quoted", sentence):
@@ -173,14 +181,13 @@ def _meant(sentence: str, asks: Sequence[Ask]) -> list[str]:
 def _one_of(asked: list[str], sentence: str, cues: Mapping[str, tuple[int, int]]) -> list[str]:
     """Return the facts without those that one question only mentions: "the helpers" in "How do the helpers get in?"."""
     own = {fact: cues.get(f"?{fact}") or cues[f"??{fact}"] for fact in asked if fact not in TABLES["facts"]}
-    if len(own) < 2 or says("several", sentence):
-        return asked
 
-    def place(fact: str) -> tuple[bool, int]:
+    def mentioned(fact: str) -> tuple[bool, int]:
         start, end = own[fact]
         return says("function word", sentence[start:end]) or says("definite", sentence[:start]), start
 
-    return [fact for fact in asked if fact not in own or fact == min(own, key=place)]
+    several = len(own) < 2 or says("several", sentence)
+    return asked if several else [fact for fact in asked if fact not in own or fact == min(own, key=mentioned)]
 
 
 def _counted(signs: Iterable[str]) -> Counter[str]:
@@ -192,10 +199,10 @@ def contradicts(
     offer: str, domain: Domain, act: Act, item: str, wanted: Mapping[str, Value], labels: Mapping[str, str]
 ) -> bool:
     """Return whether an offer says another thing than what is wanted of an item, one of `labels`, and not also that."""
-    offer = plain(offer)
+    offer, fee = plain(offer), " ".join(act.object.split()[1:-2]) if "waive" in act.verbs else ""  # "unlocking fee"
     numbers = set(PATTERNS["digits"].findall(offer))
     said_and_right: list[tuple[Collection[Value], Value]] = [
-        (signs(offer, _acts_named(domain)), act.name),
+        ([] if fee and has(offer, fee) else signs(offer, _acts_named(domain)), act.name),
         (numbers, item[-5:]),
         ([] if numbers else [number for number, label in labels.items() if has(offer, label)], item),
         *((_values_said(offer, ask), wanted[ask.name]) for ask in act.asks),

@@ -34,7 +34,7 @@ def plain(text: str) -> str:
         return str((_TENS.index(tens) + 2) * 10 + _SMALL.index(units or "zero") if tens else _SMALL.index(small or one))
 
     def product(found: re.Match[str]) -> str:
-        count, word, rest = found.groups()
+        count, word, rest = found.groups("")
         return str((int(count) if count.isdigit() else 1) * {"hundred": 100, "thousand": 1000}[word] + int(rest or 0))
 
     small = PATTERNS["short"].sub(lambda found: TABLES["short"][found[0]], text[:LONGEST].lower().translate(_SIGNS))
@@ -56,7 +56,8 @@ def sentences(text: str) -> Iterator[str]:
     """Yield the sentences and lines of a text, `plain`; what asks or tells something of its own is apart."""
     text = PATTERNS["quotation"].sub("", PATTERNS["adverb"].sub(r"\1", plain(text)))
     for sentence in PATTERNS["end of a sentence"].split(text.replace("**", "")):
-        *parts, last = PATTERNS["end of a part"].split(sentence.strip(" \t_>"))
+        sentence = sentence.strip(" \t_>")
+        *parts, last = [sentence] if says("condition", sentence) else PATTERNS["end of a part"].split(sentence)
         end = last[-1] if last.endswith((".", "?")) else ""
         yield from (f"{part}{end if end == '.' or says('asks', part) else ''}" for part in parts if part)
         if last:
@@ -125,5 +126,6 @@ def _following(words: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(
         rf"\bno (?:{named})(?!\w| waiver)|\bfree of charge\b|(?:won't|does not|doesn't|will not) cost\b"
         r"|\bcosts? (?:you )?nothing\b|\b(?:it|that|this)(?:'s| is) free\b(?! to)"
-        rf"|(?<!\w)(?:{named})(?!\w)[^\d.?!\n]{{0,30}}?(?<![\d.])(\d{{1,9}})(?![\d%]|\s%|[.,]\d)"
+        rf"|(?<!\w)(?:{named})(?!\w)(?: for \d{{1,3}} \w+ \w+)?[^\d.?!\n]{{0,30}}?(?<![\d.])"
+        r"(\d{1,9})(?![\d%]|\s%|[.,]\d)"
     )

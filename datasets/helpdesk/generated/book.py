@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from agent_envs.datasets.generated_tasks import Draws, shuffled
@@ -65,18 +65,21 @@ def draw_book(draws: Draws, domain: Domain, level: int, split: str) -> Book:
     """Draw the rules about some acts of a domain and write them down."""
     features = LEVELS[level]
     acts = shuffled(draws, list(domain.acts.values()))[: features.acts]
-    sections = [_section(draws, domain, act, number, features, split) for number, act in enumerate(acts, 2)]
+    earlier = [act.name for act in acts] if features.history else []
+    sections = [_section(draws, domain, act, number, features, split, earlier) for number, act in enumerate(acts, 2)]
     if features.devices and domain.device:
-        plain = features._replace(links=2, chains=2, hidden=False, amounts=False, history=False)
+        plain = features._replace(links=2, chains=2, hidden=False, amounts=False)
         for act in shuffled(draws, list(domain.device.acts.values()))[:3]:
-            sections.append(_section(draws, domain, act, len(sections) + 2, plain, split))
+            sections.append(_section(draws, domain, act, len(sections) + 2, plain, split, ()))
     return Book({section.act.name: section for section in sections}, _written(draws, domain, sections, features, split))
 
 
-def _section(draws: Draws, domain: Domain, act: Act, number: int, level: Level, split: str) -> Section:
-    """Draw the rules about an act; they are of a class that the split may have."""
+def _section(
+    draws: Draws, domain: Domain, act: Act, number: int, level: Level, split: str, earlier: Collection[str]
+) -> Section:
+    """Draw the rules about an act, which may ask whether `earlier` acts were done; their class is one of the split."""
     while True:
-        section = _any_section(draws, domain, act, number, level)
+        section = _any_section(draws, domain, act, number, level, earlier)
         for _ in range(60):
             if section_class(section) in BUCKETS[split]:
                 firsts = itertools.accumulate((len(chain.links) for chain in section.chains), initial=1)
@@ -85,12 +88,14 @@ def _section(draws: Draws, domain: Domain, act: Act, number: int, level: Level, 
             section = _varied(draws, section)
 
 
-def _any_section(draws: Draws, domain: Domain, act: Act, number: int, level: Level) -> Section:
+def _any_section(
+    draws: Draws, domain: Domain, act: Act, number: int, level: Level, earlier: Collection[str]
+) -> Section:
     """Draw the rules about an act, not yet numbered."""
     by_scope: dict[str, list[Condition]] = {}
     for found in domain.conditions_of(act):
         by_scope.setdefault(found.scope, []).append(found)
-    history = by_scope.pop("day", []) * level.history
+    history = [condition for condition in by_scope.pop("day", []) if condition.field in earlier]
     asked = by_scope.pop("ask", []) * level.hidden
     weights = [scope for scope in by_scope for _ in range(_SCOPES[scope])]
     lengths = shuffled(draws, [level.links, *(draws.between(1, level.links) for _ in range(level.chains - 1))])
