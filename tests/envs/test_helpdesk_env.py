@@ -253,6 +253,16 @@ def test_a_yes_says_what_it_is_to_and_a_contradiction_is_corrected():
     assert reply.startswith("Yes") and wish.item in reply and f"by {wish.asks['days']} days" in reply
 
 
+@pytest.mark.parametrize("question", ["Would you like to try something different?", "Is that okay for you?"])
+def test_what_was_refused_is_not_agreed_to_by_the_way(question):
+    env = make(level=8)
+    wish = wished(env, first="decline", pleas=2)
+    env.step(until(env, lambda action: "decline" in action))
+    reply = env.step(f"I am sorry, that cannot be done. {question}")[0]
+    assert "Yes" not in reply and not env.unwrapped.state.desk.agreed
+    assert "Yes" in env.step(f"Shall I {env.unwrapped.domain.acts[wish.act].verbs[0]} {wish.item} after all?")[0]
+
+
 def test_a_question_that_has_it_right_is_answered_with_yes():
     env = make(level=1)
     wish = wished(env, first="act", named="number")

@@ -12,7 +12,7 @@ import zlib
 from agent_envs.datasets.helpdesk.generated.domain import Device, value_key
 from agent_envs.datasets.helpdesk.generated.solving import Deed, Wish
 from agent_envs.envs.helpdesk.desk import agreement
-from agent_envs.envs.helpdesk.hearing import Heard, contradicts, hear, told_and_asked
+from agent_envs.envs.helpdesk.hearing import Heard, contradicts, hear, names_act, told_and_asked
 from agent_envs.envs.helpdesk.phrases import amounts_in, plain, says
 from agent_envs.envs.helpdesk.wanting import Wanting
 
@@ -44,7 +44,9 @@ class Customer(Wanting):
             if device := self.device:
                 parts += self._look_and_press(device, text)
             elif wish and not mind.settled:
-                if heard.offer:
+                if heard.offer and (
+                    not mind.refused or names_act(heard.offer, self.domain, self.domain.acts[wish.act])
+                ):
                     parts += self._offered(wish, heard.offer)
                 elif heard.refuses and not (parts or heard.doubts or heard.asks):
                     parts.append(self.say("no_refusal"))

@@ -195,6 +195,11 @@ def _counted(signs: Iterable[str]) -> Counter[str]:
     return Counter([fact[1:].partition("=")[0] for fact in dict.fromkeys(signs) if fact[0] in "=#"])
 
 
+def names_act(offer: str, domain: Domain, act: Act) -> bool:
+    """Return whether an offer is of an act in so many words."""
+    return act.name in signs(plain(offer), _acts_named(domain))
+
+
 def contradicts(
     offer: str, domain: Domain, act: Act, item: str, wanted: Mapping[str, Value], labels: Mapping[str, str]
 ) -> bool:
@@ -249,6 +254,7 @@ def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
         for whole in PATTERNS["part"].split(sentence):
             part = re.sub(r"\b(?:it|them)\b", last or "it", PATTERNS["aside"].sub("", whole))
             words, own = re.findall(r"\w+", part), signs(part, _DEVICE_CUES)
+            button = "".join(PATTERNS["button"].findall(part)[:1])
             told = "polite" in own or not (says("statement", part) or "would" in own)
             told = told and (polite or "?" not in part) and "not told" not in own
             done: dict[str, None] = {}
@@ -257,6 +263,8 @@ def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
                 if name not in device.final:  # what loses something is done at its own words only
                     things += [word for _, field, _ in act.effect for word in shown.get(field, ())]
                     verbs |= {verb for group in TABLES["same"] if not verbs.isdisjoint(group) for verb in group}
+                if button and told and {button, f"un{button}"} & {*act.verbs}:
+                    done[name] = None
                 if named := [thing for thing in things if has(part, thing)]:
                     last = named[0]
                     if told and any(_occurs(verb, words) for verb in verbs):
