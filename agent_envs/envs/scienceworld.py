@@ -180,7 +180,7 @@ class ScienceWorldEnv(TextEnv):
         return f"{self._replayed.at(trail).task}\n\n{trail.first.text}", trail
 
     def act(self, action: str) -> Outcome:
-        before = self._last
+        before: Reply = self.state.last
         command = action.strip()
         if _COMMAND.fullmatch(command) is None:
             return self._outcome(UNKNOWN, before, 0.0)
@@ -199,12 +199,8 @@ class ScienceWorldEnv(TextEnv):
             components={"score" if self.reward == "score" else "solved": reward},
         )
 
-    @property
-    def _last(self) -> Reply:
-        return self.state.last
-
     def anchor(self) -> str:
-        last = self._last
+        last: Reply = self.state.last
         return f"{last.look}\n{last.inventory}\nScore: {last.score}"
 
     def available_actions(self) -> list[str]:
@@ -216,7 +212,7 @@ class ScienceWorldEnv(TextEnv):
             "task": self._session.task,
             "room": self.state.first.text,
             "actions": list(self._session.actions),
-            "objects": list(self._last.objects),
+            "objects": list(self.state.last.objects),
         }
 
     @property
@@ -228,9 +224,9 @@ class ScienceWorldEnv(TextEnv):
         return super().info(outcome) | {
             "family": task.family,
             "variation": task.variation,
-            "simulator_score": self._last.score,
+            "simulator_score": self.state.last.score,
             "actions": list(self._session.actions),
-            "objects": list(self._last.objects),
+            "objects": list(self.state.last.objects),
         }
 
     def expert_action(self) -> str | None:
@@ -250,7 +246,7 @@ class ScienceWorldEnv(TextEnv):
         right = self.expert_action()
         if right is None or rng.random() >= noise:
             return right
-        return f"look at {rng.choice(self._last.objects)}"
+        return f"look at {rng.choice(self.state.last.objects)}"
 
     def close(self) -> None:
         """End the simulator's task."""

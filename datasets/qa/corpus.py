@@ -56,25 +56,15 @@ def rows_retriever(dataset: str, data: str, split: str, engine: str = "bm25") ->
     if (folder / "index" / "index.json").is_file():
         return corpus_retriever(folder / ("index" if engine == "bm25" else "passages.jsonl"), engine)
     if not next(read_qa(files)).paragraphs:
-        corpus = release_corpus(dataset, folder)
+        name = f"{'hotpotqa' if dataset == 'hotpotqa' else VERL_SOURCES[dataset]}_corpus/{CORPUS}"  # in the release
+        corpus = next(filter(Path.is_file, (folder / CORPUS, folder / name, folder.parent / name)), None)
         if corpus is None:
             raise ConfigError(
                 f"the rows of {data} have no paragraphs to search: name a corpus, such as corpus='{CORPUS}', or a "
-                f"retriever=; the release's own is found at {release_corpus_name(dataset)} beside the rows"
+                f"retriever=; the release's own is found at {name} beside the rows"
             )
         return corpus_retriever(corpus, engine)
     return _from_files("rows", files, lambda: passages_of(read_qa(files)), engine)
-
-
-def release_corpus_name(dataset: str) -> str:
-    """Return where the processed data release has a data set's corpus."""
-    return f"{'hotpotqa' if dataset == 'hotpotqa' else VERL_SOURCES[dataset]}_corpus/{CORPUS}"
-
-
-def release_corpus(dataset: str, folder: Path) -> Path | None:
-    """Return the corpus of the processed data release in a folder or beside it, or None."""
-    name = release_corpus_name(dataset)
-    return next(filter(Path.is_file, (folder / CORPUS, folder / name, folder.parent / name)), None)
 
 
 def generated_retriever(world: World, engine: str = "bm25") -> Retriever:

@@ -131,7 +131,8 @@ def _glance(game: GroundedGame, state: GameState, command: str) -> str:
     if command == "look":
         return _look(game, state)
     if command == "inventory":
-        return _inventory(game, state)
+        carried = f"You are carrying: {_listed_as_a(state.held)}."
+        return carried if state.full_hands else "You are not carrying anything."
     if command == "help" and game.wording.help is not None:
         return game.wording.help
     name = command.removeprefix("examine ")
@@ -245,12 +246,6 @@ def _receptacle(state: GameState, receptacle: str, game: GroundedGame) -> str:
             return f"The {receptacle} is closed."
         return f"The {receptacle} is open. In it, you see {_listed_as_a(state.contents[receptacle])}."
     return f"On the {receptacle}, you see {_listed_as_a(state.contents[receptacle])}."
-
-
-def _inventory(game: GroundedGame, state: GameState) -> str:
-    if not state.full_hands:
-        return "You are not carrying anything."
-    return f"You are carrying: {_listed_as_a(state.held)}."
 
 
 # -- after a change ----------------------------------------------------------------------------------------------

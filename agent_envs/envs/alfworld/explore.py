@@ -118,9 +118,7 @@ class _Player:
             and class_of(place) not in avoided
             and placement_weight(_OBJECTS.get(class_of(held), ""), _RECEPTACLES.get(class_of(place), ""))
         ]
-        if commands := self._starting("open "):
-            return commands[0]
-        return f"go to {min(homes, key=self._cost)}" if homes else self._idle()
+        return f"go to {min(homes, key=self._cost)}" if homes and not self._starting("open ") else self._idle()
 
     # -- searching -----------------------------------------------------------------------------------------------
 

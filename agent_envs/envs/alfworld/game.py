@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from agent_envs.datasets.alfworld.problem import FAMILIES, Formula, Problem, display_names
@@ -92,17 +92,13 @@ class GroundedGame:
             if (types[receptacle], types[location]) == ("receptacle", "location")
         )
         self.receptacles = tuple(names[r] for r, _ in pairs)
-        here: dict[str, list[str]] = {}
-        locations: dict[str, list[str]] = {}
-        for receptacle, location in pairs:
-            here.setdefault(location, []).append(names[receptacle])
-            locations.setdefault(names[receptacle], []).append(location)
-        self.here = {location: tuple(some) for location, some in here.items()}
-        self.locations = {receptacle: tuple(some) for receptacle, some in locations.items()}
+        self.here = _grouped((location, names[receptacle]) for receptacle, location in pairs)
+        self.locations = _grouped((names[receptacle], location) for receptacle, location in pairs)
 
     def _furnish(self, facts: Facts, types: Mapping[str, str], names: Mapping[str, str]) -> None:
         """Read what can be done with each receptacle and each thing."""
-        rtypes, otypes = _grouped(facts, "receptacletype", names), _grouped(facts, "objecttype", names)
+        rtypes = _grouped((names[name], kind) for name, kind in facts.get("receptacletype", ()))
+        otypes = _grouped((names[name], kind) for name, kind in facts.get("objecttype", ()))
         room: dict[str, set[str]] = {}
         for rtype, otype in facts.get("cancontain", ()):
             if (types[rtype], types[otype]) == ("rtype", "otype"):
@@ -113,24 +109,19 @@ class GroundedGame:
             kinds = [shared[kind] for kind in rtypes.get(receptacle, ()) if kind in shared]
             self.room[receptacle] = kinds[0] if len(kinds) == 1 else tuple(sorted({*itertools.chain(*kinds)}))
         sinks = {_SINKS, "sinktype"} if self.wording.sink_cleans else {_SINKS}
-        self.cleaners = frozenset(r for r in self.locations if sinks & rtypes.get(r, set()))
+        self.cleaners = frozenset(r for r in self.locations if not sinks.isdisjoint(rtypes.get(r, ())))
         self.heaters = frozenset(r for r in self.locations if _MICROWAVES in rtypes.get(r, ()))
         self.coolers = frozenset(r for r in self.locations if _FRIDGES in rtypes.get(r, ()))
         self.openable = frozenset(_unary(facts, "openable", names))
-        uses: dict[str, set[str]] = {}
-        for use in _USES:
-            for thing in _unary(facts, use, names):
-                uses.setdefault(thing, set()).add(use)
+        uses = _grouped((thing, use) for use in _USES for thing in _unary(facts, use, names))
         self.things = {
             thing: _traits(frozenset(otypes.get(thing, ())), frozenset(uses.get(thing, ())))
             for thing in {**otypes, **uses}
         }
-        self.tools = frozenset(thing for thing, some in otypes.items() if _KNIVES & some)
+        self.tools = frozenset(thing for thing, some in otypes.items() if not _KNIVES.isdisjoint(some))
         self.holders = frozenset(_unary(facts, "isreceptacleobject", names))
-        inner: dict[str, list[str]] = {}
-        for thing, outer in facts.get("inreceptacleobject", ()):
-            if thing != outer:
-                inner.setdefault(names[outer], []).append(names[thing])
+        pairs = facts.get("inreceptacleobject", ())
+        inner = _grouped((names[outer], names[thing]) for thing, outer in pairs if thing != outer)
         self.inner = {outer: tuple(sorted(some, key=self.rank.__getitem__)) for outer, some in inner.items()}
 
     def _fill(self, facts: Facts, types: Mapping[str, str], names: Mapping[str, str]) -> None:
@@ -239,11 +230,12 @@ def _unary(facts: Facts, predicate: str, names: Mapping[str, str]) -> Iterator[s
     return (names[name] for (name,) in facts.get(predicate, ()))
 
 
-def _grouped(facts: Facts, predicate: str, names: Mapping[str, str]) -> dict[str, set[str]]:
-    groups: dict[str, set[str]] = {}
-    for name, kind in facts.get(predicate, ()):
-        groups.setdefault(names[name], set()).add(kind)
-    return groups
+def _grouped(pairs: Iterable[tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Return the second parts of pairs by the first, in the order of the pairs."""
+    groups: dict[str, list[str]] = {}
+    for first, second in pairs:
+        groups.setdefault(first, []).append(second)
+    return {first: tuple(some) for first, some in groups.items()}
 
 
 def _conditions(goal: Formula, where: str) -> Iterator[tuple[dict[str, str], list[Formula]]]:
@@ -326,11 +318,8 @@ def _wanted(problem: Problem, facts: Facts, names: Mapping[str, str]) -> tuple[f
     """Return the things and the receptacles that the goal of one of the six families is about."""
     if problem.family not in FAMILIES:
         return frozenset(), ()
-    kinds: dict[str, set[str]] = {"objecttype": set(), "receptacletype": set()}
-    for _, literals in _conditions(problem.goal, "the goal"):
-        for literal in literals:
-            if literal[0] in kinds:
-                kinds[literal[0]].add(literal[2])
-    things = frozenset(names[name] for name, kind in facts.get("objecttype", ()) if kind in kinds["objecttype"])
-    places = (names[name] for name, kind in facts.get("receptacletype", ()) if kind in kinds["receptacletype"])
+    conditions = _conditions(problem.goal, "the goal")
+    asked = {(literal[0], literal[-1]) for _, literals in conditions for literal in literals}
+    things = frozenset(names[name] for name, kind in facts.get("objecttype", ()) if ("objecttype", kind) in asked)
+    places = (names[name] for name, kind in facts.get("receptacletype", ()) if ("receptacletype", kind) in asked)
     return things, tuple(sorted(places))

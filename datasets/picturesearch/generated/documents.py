@@ -30,8 +30,7 @@ def chart(draft: Draft) -> Asked:
     for n, (box, colour) in enumerate(zip(boxes, colours, strict=True)):
         base, step = draws.between(0, 900), draws.pick([10, 20, 40, 100] if steps == 2 else [5, 10, 20, 50])
         draft.rect(box, "white")
-        head = (box[0], box[1], box[2], box[1] + 16 * s)
-        draft.rect(head, colour)
+        draft.rect((box[0], box[1], box[2], box[1] + 16 * s), colour)
         draft.text(
             box[0] + 4 * s, box[1] + 4 * s, f"{draws.pick(draft.words['subjects'])} {draft.code()}", draft.ink(colour)
         )
@@ -143,16 +142,15 @@ def form(draft: Draft) -> Asked:
             x = box[0] + 70 * s
             if name in draft.words["choices"]:
                 answers, values = _choices(draft, x, y)
+                said = f"which boxes are ticked after {name}? Answer with their letters."
             else:
                 code = draft.code()
                 draft.frame((x, y - 2 * s, box[2] - 8 * s, y + 13 * s), "rule", s)
                 values = [draft.text(x + 6 * s, y + 2 * s, code)]
                 draft.thing(values[0], f"the entry {code}")
                 answers = (code,)
-            if (n, place) == asked:
                 said = f"what is entered after {name}?"
-                if name in draft.words["choices"]:
-                    said = f"which boxes are ticked after {name}? Answer with their letters."
+            if (n, place) == asked:
                 looks = draft.looks(*values)
                 text = f"On the form with the {colour} head, {said}"
                 stages = (Stage(draft.looks(*labels), len(labels)), Stage(looks, len(looks)))

@@ -51,10 +51,8 @@ def compare(draft: Draft) -> Asked:
     draws, level = draft.draws, draft.level
     _, first = _yard(draft, _COMPARED[level])
     by_number = sorted(first, key=lambda item: item.number)
-    word, right = draws.pick(
-        [("largest", by_number[-1]), ("smallest", by_number[0])]
-        + ([("second largest", by_number[-2])] if level >= 4 else [])
-    )
+    choices = [("largest", by_number[-1]), ("smallest", by_number[0]), ("second largest", by_number[-2])]
+    word, right = draws.pick(choices if level >= 4 else choices[:2])
     question = f"Which {right.name} has the {word} number? Answer with the code above it."
     looks = draft.looks(*(item.box for item in first))
     return Asked(question, (right.code,), (Stage(looks, len(looks), near=level > 1),), looks)
@@ -73,8 +71,7 @@ def _yard(draft: Draft, like: int) -> tuple[list[_Item], list[_Item]]:
         draft.rect((at, 0, at + across, draft.height), f"path {number}")
     columns, rows = _GRIDS[draft.level]
     boxes = draft.cells(columns, rows, _WIDE * scale, _HIGH * scale)
-    order = [wanted] * like + _others(draft, wanted, columns * rows - like)
-    order = shuffled(draws, order)
+    order = shuffled(draws, [wanted] * like + _others(draft, wanted, columns * rows - like))
     if draft.level == 5 and all(order[n] != wanted for n in range(len(order)) if n % columns != columns - 1):
         raise Impossible
     numbers = shuffled(draws, range(100, 1000))
