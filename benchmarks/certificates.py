@@ -59,7 +59,7 @@ CASES = {
     "GSM8KTool-agentr1": Case(
         "AgentR1/GSM8KTool-v0", {"reward": "agentr1"}, why="Released: every step is paid, calls included."
     ),
-    "HelpDesk": Case("AgentR1/HelpDesk-v0", {}, 20, 0.0, _LONG),
+    "HelpDesk": Case("AgentR1/HelpDesk-v0", {}, 40, 0.0, "40 tasks, since conversations are long."),
     **{f"HelpDesk-{level}": Case("AgentR1/HelpDesk-v0", {"level": level}, 20, 0.0, _LONG) for level in (1, 3, 5, 8)},
     "HotpotQA": Case(
         "AgentR1/HotpotQA-v0",

@@ -78,7 +78,7 @@ BUDGETS = {
     ("agent_envs/tools",): 1747,
     ("agent_envs/retrieval",): 4147,
     ("agent_envs/sandbox",): 2367,
-    ("agent_envs/envs",): 12446,
+    ("agent_envs/envs",): 12444,
     ("agent_envs/agents",): 1739,
     ("agent_envs/policies",): 3553,
     ("agent_envs/rollout",): 2162,
@@ -88,7 +88,7 @@ BUDGETS = {
     ("agent_envs/recording",): 1075,
     ("agent_envs/audit",): 2028,
     ("agent_envs/cli",): 3947,
-    ("datasets",): 9516,
+    ("datasets",): 9506,
     ("agent_envs/wrapping", "wrappers"): 2749,
     ("adapters/verl",): 6066,
     ("adapters/estimators", "adapters/losses"): 2761,
@@ -96,7 +96,7 @@ BUDGETS = {
     ("adapters/tiny",): 716,
     ("adapters",): 2685,
 }
-TOTAL = 75_946
+TOTAL = 75_934
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
