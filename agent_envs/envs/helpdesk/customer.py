@@ -44,9 +44,8 @@ class Customer(Wanting):
             if device := self.device:
                 parts += self._look_and_press(device, text)
             elif wish and not mind.settled:
-                if heard.offer and (
-                    not mind.refused or names_act(heard.offer, self.domain, self.domain.acts[wish.act])
-                ):
+                named = names_act(heard.offer, self.domain, self.domain.acts[wish.act])
+                if heard.offer and (named or not mind.refused):
                     parts += self._offered(wish, heard.offer)
                 elif heard.refuses and not (parts or heard.doubts or heard.asks):
                     parts.append(self.say("no_refusal"))

@@ -135,9 +135,8 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
                 asked += [fact for fact, count in counts.items() if count > 1 or sole]
             if asking and "which" in cues and not asked:  # or "Any preference?"
                 listed = _counted(sign for _, others in said for sign in others)
-                asked = [fact for fact, count in listed.items() if count > 1] or ["number"] * (
-                    wh and "which one" in sentence
-                )
+                choices = [fact for fact, count in listed.items() if count > 1]
+                asked = choices or ["number"] * (wh and "which one" in sentence)
             if wh and "why" in sentence[:8]:
                 asked = [fact for fact in asked if cues.get(f"?{fact}", (9, 9))[0] < 8] or asked
             if "details" in cues and not inviting and not {"name", "code"} & {*asked}:
