@@ -395,6 +395,9 @@ PRESSES = {
     "I have switched on the router.": "",
     "Is the router switched on?": "",  # a question about it
     "The cable is plugged in.": "",
+    "Please press the wireless button on the router to enable the wireless.": "wireless_on",  # and not the router
+    "Now hold the reset button down.": "reset",
+    "Could you say whether the cable is plugged in?": "",
     "hm": "",
 }
 VIEWS = {
@@ -402,6 +405,8 @@ VIEWS = {
     "How does the cable sit, and which mode does the setup page show?": "cable page",
     "Please look at the wireless light.": "light antenna",
     "Is the lamp on?": "light",
+    "Could you describe the lamp, and whether the cable is plugged in?": "light cable",
+    "And the Wi-Fi, is it on?": "antenna",
     "I do not know.": "",
 }
 

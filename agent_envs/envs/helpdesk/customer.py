@@ -12,8 +12,8 @@ import zlib
 from agent_envs.datasets.helpdesk.generated.domain import Device, value_key
 from agent_envs.datasets.helpdesk.generated.solving import Deed, Wish
 from agent_envs.envs.helpdesk.desk import agreement
-from agent_envs.envs.helpdesk.hearing import Heard, contradicts, hear, names_act, told_and_asked
-from agent_envs.envs.helpdesk.phrases import amounts_in, plain, says
+from agent_envs.envs.helpdesk.hearing import Heard, acts_named, contradicts, hear, told_and_asked
+from agent_envs.envs.helpdesk.phrases import amounts_in, plain, says, signs
 from agent_envs.envs.helpdesk.wanting import Wanting
 
 _MISREAD_AFTER = 3
@@ -44,7 +44,7 @@ class Customer(Wanting):
             if device := self.device:
                 parts += self._look_and_press(device, text)
             elif wish and not mind.settled:
-                named = names_act(heard.offer, self.domain, self.domain.acts[wish.act])
+                named = wish.act in signs(heard.offer, acts_named(self.domain))
                 if heard.offer and (named or not mind.refused):
                     parts += self._offered(wish, heard.offer)
                 elif heard.refuses and not (parts or heard.doubts or heard.asks):

@@ -43,7 +43,7 @@ class Heard(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def _acts_named(domain: Domain) -> Phrases:
+def acts_named(domain: Domain) -> Phrases:
     """Return the phrases by which each act is mentioned."""
     mentions = {}
     for act in domain.acts.values():
@@ -51,8 +51,7 @@ def _acts_named(domain: Domain) -> Phrases:
         for verb in (*act.verbs, *(also for own in act.verbs for also in TABLES["verbs"].get(own, ()))):
             head, _, particle = verb.partition(" ")
             stem = head.removesuffix("e")
-            double = stem + stem[-1]
-            forms = (head, f"{stem}ing", f"{double}ing", f"{stem}ed", f"{double}ed")
+            forms = (head, *(f"{form}{end}" for form in (stem, stem + stem[-1]) for end in ("ing", "ed")))
             mentions[act.name] += [f"{form} {particle}".strip() for form in forms]
     return indexed(mentions)
 
@@ -99,7 +98,7 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
     offer = before = ""
     reports = refuses = doubts = heading = able = False
     phrases, facts = _heard_of(domain, act)
-    said = [(sentence, signs(sentence, _CUES, _acts_named(domain), phrases)) for sentence in sentences(text)]
+    said = [(sentence, signs(sentence, _CUES, acts_named(domain), phrases)) for sentence in sentences(text)]
     for sentence, cues in said:
         question, named = "?" in sentence, [cues[name] for name in domain.acts if name in cues]
         acted, first = bool(named), min(named, default=(0, 0))[0]
@@ -194,11 +193,6 @@ def _counted(signs: Iterable[str]) -> Counter[str]:
     return Counter([fact[1:].partition("=")[0] for fact in dict.fromkeys(signs) if fact[0] in "=#"])
 
 
-def names_act(offer: str, domain: Domain, act: Act) -> bool:
-    """Return whether an offer is of an act in so many words."""
-    return act.name in signs(plain(offer), _acts_named(domain))
-
-
 def contradicts(
     offer: str, domain: Domain, act: Act, item: str, wanted: Mapping[str, Value], labels: Mapping[str, str]
 ) -> bool:
@@ -206,7 +200,7 @@ def contradicts(
     offer, fee = plain(offer), " ".join(act.object.split()[1:-2]) if "waive" in act.verbs else ""  # "unlocking fee"
     numbers = set(PATTERNS["digits"].findall(offer))
     said_and_right: list[tuple[Collection[Value], Value]] = [
-        ([] if fee and has(offer, fee) else signs(offer, _acts_named(domain)), act.name),
+        ([] if fee and has(offer, fee) else signs(offer, acts_named(domain)), act.name),
         (numbers, item[-5:]),
         ([] if numbers else [number for number, label in labels.items() if has(offer, label)], item),
         *((_values_said(offer, ask), wanted[ask.name]) for ask in act.asks),
@@ -252,31 +246,33 @@ def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
         looking = "?" in sentence or ("look" in cues and "not told" not in cues) or (looking and says("item", sentence))
         for whole in PATTERNS["part"].split(sentence):
             part = re.sub(r"\b(?:it|them)\b", last or "it", PATTERNS["aside"].sub("", whole))
-            words, own = re.findall(r"\w+", part), signs(part, _DEVICE_CUES)
-            button = "".join(PATTERNS["button"].findall(part)[:1])
+            own, button = signs(part, _DEVICE_CUES), "".join(PATTERNS["button"].findall(part)[:1])
             told = "polite" in own or not (says("statement", part) or "would" in own)
             told = told and (polite or "?" not in part) and "not told" not in own
-            done: dict[str, None] = {}
+            done: dict[str, tuple[int, int]] = {}  # where the verb is, and how far behind it the thing
             for name, act in device.acts.items():
                 things, verbs = [act.object.split()[-1].lower()], {*act.verbs}
                 if name not in device.final:  # what loses something is done at its own words only
                     things += [word for _, field, _ in act.effect for word in shown.get(field, ())]
                     verbs |= {verb for group in TABLES["same"] if not verbs.isdisjoint(group) for verb in group}
                 if button and told and {button, f"un{button}"} & {*act.verbs}:
-                    done[name] = None
+                    done[name] = (-1, 0)
                 if named := [thing for thing in things if has(part, thing)]:
                     last = named[0]
-                    if told and any(_occurs(verb, words) for verb in verbs):
-                        done[name] = None
-            acts |= done
+                    places = [place for thing in named for verb in verbs for place in _places(verb, thing, part)]
+                    if told and places:
+                        done[name] = min(places, key=lambda place: place[1])
+            nearest = {verb: min(far for other, far in done.values() if other == verb) for verb, _ in done.values()}
+            acts |= dict.fromkeys(name for name, (verb, far) in done.items() if far == nearest[verb])
             for name, read in device.reads.items() if looking and not done else ():
                 if any(has(whole, word) or has(whole, f"{word}s") for word in read.words):
                     reads[name] = None
     return list(acts), list(reads)
 
 
-def _occurs(verb: str, words: Sequence[str]) -> bool:
-    """Return whether the words of a verb occur, the first in any form."""
-    head, *rest = verb.split()
-    stem = head.removesuffix("e")
-    return any(word.startswith(stem) for word in words) and all(w in words or f"{w}to" in words for w in rest)
+def _places(verb: str, thing: str, part: str) -> list[tuple[int, int]]:
+    """Return where the words of a verb occur, the first in any form, and how far behind that a thing is named."""
+    (head, *rest), words = verb.split(), re.findall(r"\w+", part)
+    starts = [found.start() for found in re.finditer(rf"\b{head.removesuffix('e')}", part)]
+    whole = all(word in words or f"{word}to" in words for word in rest)
+    return [(start, (part.find(thing) - start) % len(part)) for start in starts if whole]
