@@ -398,6 +398,8 @@ PRESSES = {
     "Please press the wireless button on the router to enable the wireless.": "wireless_on",  # and not the router
     "Now hold the reset button down.": "reset",
     "Could you say whether the cable is plugged in?": "",
+    "Got it, the router is switched on.": "",
+    "An orange light usually means the router is switched off. What does it do?": "",
     "hm": "",
 }
 VIEWS = {

@@ -42,7 +42,7 @@ class Customer(Wanting):
         if (mind.request, mind.wish) == before:
             known, fruit = len(mind.told), bool(parts or (wish and heard.offer and not mind.settled))
             if device := self.device:
-                parts += self._look_and_press(device, text)
+                parts += self._look_and_press(device, text) or [self.say("other")] * heard.refuses
             elif wish and not mind.settled:
                 named = wish.act in signs(heard.offer, acts_named(self.domain))
                 if heard.offer and (named or not mind.refused):

@@ -242,16 +242,16 @@ def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
     last, looking = "", False
     for sentence in sentences(text):
         cues = signs(sentence, _DEVICE_CUES)
-        polite = "polite" in cues
         looking = "?" in sentence or ("look" in cues and "not told" not in cues) or (looking and says("item", sentence))
         for whole in PATTERNS["part"].split(sentence):
             part = re.sub(r"\b(?:it|them)\b", last or "it", PATTERNS["aside"].sub("", whole))
             own, button = signs(part, _DEVICE_CUES), "".join(PATTERNS["button"].findall(part)[:1])
             told = "polite" in own or not (says("statement", part) or "would" in own)
-            told = told and (polite or "?" not in part) and "not told" not in own
+            told = told and ("polite" in cues or "?" not in part) and "not told" not in own
             done: dict[str, tuple[int, int]] = {}  # where the verb is, and how far behind it the thing
             for name, act in device.acts.items():
-                things, verbs = [act.object.split()[-1].lower()], {*act.verbs}
+                noun, verbs = act.object.lower().removeprefix("the "), {*act.verbs}
+                things = [noun if noun.endswith("mode") else noun.split()[-1]]  # there are other modes
                 if name not in device.final:  # what loses something is done at its own words only
                     things += [word for _, field, _ in act.effect for word in shown.get(field, ())]
                     verbs |= {verb for group in TABLES["same"] if not verbs.isdisjoint(group) for verb in group}
