@@ -612,6 +612,14 @@ def test_an_amount_that_was_said_wrongly_can_be_corrected(text):
     assert ended[1] == 1
 
 
+def test_an_amount_that_is_right_stays_when_it_is_said_again_beside_another():
+    env, amount = asked_for_an_amount()
+    base = env.unwrapped
+    base.step(f"That will be {amount} euros.")
+    base.step(f"That's {amount} euros, as I said; the other thing was 7777 euros.")
+    assert list(base.state.mind.beliefs.values())[-1] == amount
+
+
 def test_telling_an_amount_to_somebody_who_was_not_identified_is_a_fault():
     env, _ = asked_for_an_amount()
     base = env.unwrapped

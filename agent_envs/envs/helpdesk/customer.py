@@ -74,11 +74,10 @@ class Customer(Wanting):
         amount = self.act.amount if self.act else None
         if amount is None:
             return []
-        believed = self.mind.beliefs.get(self.key)
-        every, named = ([n for n in heard if n != believed] for heard in amounts_in(text, amount.words))
-        amounts = named if len(named) == 1 else every
+        every, named = amounts_in(text, amount.words)
+        amounts, believed = named if len(named) == 1 else every, self.mind.beliefs.get(self.key)
         corrects = len(named) == 1 or (len(every) == 1 and says("correcting", plain(text)))
-        if not every or not (self.asks_amount or corrects):
+        if not every or not (self.asks_amount or corrects) or believed in amounts:
             return []
         if len(amounts) > 1:
             return [self.say("which")]
