@@ -180,6 +180,7 @@ def build_trees(episodes: list[Episode]) -> PackedTree:
 
 
 GROUP = 8
+TOKENS = 16_384  # most of a forward and backward pass
 TASKS = {"GSM8KTool": (8, 0.3), "ALFWorld": (2, 0.3), "PaperSearch": (4, 0.3)}
 """Groups of each, and the share of the expert's actions that are wrong on purpose, so that episodes part."""
 VOCABULARY = 1024
@@ -292,13 +293,13 @@ def loop(sets: dict[str, list[Episode]], updates: int, shape: str, device: str, 
 
     print(
         f"\nAn update of the PyTorch loop, {GROUP} episodes a group, {shape} model, {dtype}, {device}; at most "
-        "16,384 tokens\nat a time. "
+        f"{TOKENS:,} tokens\nat a time. "
         f"Tokens over those of the groups' tries, and seconds of an update: {' | '.join(kinds)}"
     )
     for name, episodes in sets.items():
         model = shaped(shape, longest_row(episodes) + 1).to(device)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-        config = LoopConfig(env="x", out="y", mini_batches=1, estimator="reinforce", dtype=dtype)
+        config = LoopConfig(env="x", out="y", mini_batches=1, estimator="reinforce", dtype=dtype, micro_tokens=TOKENS)
         groups, losses, updating, tokens = [i // GROUP for i in range(len(episodes))], {}, {}, {}
         for way in kinds:
             batch = assemble(episodes, groups, layout=way.partition(",")[0])
