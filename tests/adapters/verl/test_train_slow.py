@@ -1,14 +1,17 @@
-"""Training runs with verl's own trainer: real optimiser steps on real rows, a critic, a killed run continued.
+"""Training runs with verl's own trainers: real optimiser steps on real rows, stopped, killed and continued.
 
 Behaviours pinned here:
-1. Two steps on released GSM8K rows have a gradient above 0 and change the weights; ALFWorld trains beside GSM8K too.
+1. Two steps on released GSM8K rows have a gradient above 0 and change the weights. Without lookahead, asynchronous
+   training is the synchronous one: the same tokens, the same weights up to rounding.
 2. Every file of a run is there, and readable: metrics, episodes with tokens and rewards, the curve, checkpoints.
-3. `--algo steppo` trains actor and critic on prefix trees, `--algo remax` plays a greedy episode more per prompt and
-   trains over merged rows; `--branch` plays trees, whose shared steps are trained once.
-4. A run killed without warning leaves nothing running, and the same command continues it, with one line per step; a
-   run with a critic goes on from its last checkpoint too, whose number a kill may have left unwritten.
-5. The preset `cpu-llm` computes in bfloat16 where the CPU does, keeps its weights in float32, and says its memory.
-6. A run whose worker dies in a phase is stopped, and names the phase; so is one whose environments break too often.
+3. With the preset `cpu-llm` two environments share a run whose groups branch: what the trees share is trained once. It
+   computes in bfloat16 where the CPU does, keeps its weights in float32, and says its memory.
+4. A run that is killed without warning leaves nothing running. Started again, it trains every prompt once: with
+   lookahead, update s trains the prompts of batch s, and no token is older than the lookahead.
+5. A run whose environments break too often is stopped. The same command continues it, with a critic and on prefix
+   trees, from its last whole checkpoint, whose number a kill may have left unwritten: one line per step.
+6. With devices of its own for generation, a step's two updates train its prompts in order, and lose no record.
+7. A run whose worker stands still is stopped, and names the phase.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -64,6 +68,20 @@ def _train(out: Path, *arguments: str, env: str = ENV) -> int:
 
 def _records(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def _trained(out: Path) -> list[list[Any]]:
+    """The episodes of each update."""
+    from agent_envs import read_episodes
+
+    return [list(read_episodes(path)) for path in sorted((out / "episodes").glob("train-*.jsonl"))]
+
+
+def _check_tasks(out: Path, steps: int) -> None:
+    """Each update trained a batch of the rows that verl read, in their order."""
+    indices = [row["index"] for row in pq.read_table(out / "data" / "train.parquet")["extra_info"].to_pylist()]
+    batches = [sorted(4 * indices[begin : begin + 4]) for begin in range(0, 4 * steps, 4)]
+    assert [sorted(episode.index for episode in step) for step in _trained(out)] == batches
 
 
 def _weights(folder: Path) -> dict[str, Any]:
@@ -122,37 +140,39 @@ def _ray_processes() -> set[int]:
     return found
 
 
-def test_a_language_models_preset_trains_in_the_cpus_precision(tiny_model, tmp_path, no_ray_left, capsys):
-    out = tmp_path / "run"
-    command = ("--preset", "cpu-llm", "--model", str(tiny_model), "--steps", "1", "--warm-start", "0")
-    assert _train(out, *command, "trainer.val_before_train=False") == 0
+def test_a_language_models_preset_trains_two_environments_whose_groups_branch(
+    tiny_model, tmp_path, no_ray_left, capsys
+):
+    house, out = "AgentR1/ALFWorld-v0", tmp_path / "run"
+    own = {ENV: {"level": 2}, house: {"size": 1, "max_episode_steps": 4}}
+    command = ["--preset", "cpu-llm", "--model", str(tiny_model), "--env", f"{house}=1", "--steps", "2"]
+    command += ["--algo", "rloo", "--branch", "1-2:1", "--wrapper", "StepPenalty(penalty=0.1)"]
+    command += ["--env-kwargs", json.dumps(own)]
+    settings = ("run.validation_tasks=8", "trainer.val_before_train=False")
+    assert _train(out, *command, *settings, env=f"{ENV}=3") == 0
     assert "memory: about 4." in capsys.readouterr().err
-    record = _records(out)[-1]
-    assert record["actor/grad_norm"] > 0 and record["actor/ratio/mean"] == pytest.approx(1, abs=0.02)
     kind = torch.bfloat16 if computes_bfloat16(torch.device("cpu")) else torch.float32
     assert f"param_dtype: {str(kind).removeprefix('torch.')}" in next(out.glob("starts/*.yaml")).read_text()
-    assert {weights.dtype for weights in _trained_weights(out, 1).values()} == {torch.float32}
-    assert _changed(_weights(tiny_model), _trained_weights(out, 1))
-
-
-def test_groups_branch(tiny_model, tmp_path, no_ray_left):
-    from agent_envs import read_episodes
-
-    out = tmp_path / "run"
-    command = ("--steps", "2", "--algo", "rloo", "--branch", "1-2:1", "--model", str(tiny_model))
-    assert _train(out, *command, "--wrapper", "StepPenalty(penalty=0.1)", "--env-kwargs", '{"level": 2}') == 0
-    for record in _records(out)[1:]:
-        episodes = list(read_episodes(out / "episodes" / f"train-{record['step']:06d}.jsonl"))
-        assert record["env/episodes"] == len(episodes) > 8 and record["actor/grad_norm"] > 0
+    assert {weights.dtype for weights in _trained_weights(out, 2).values()} == {torch.float32}
+    assert _changed(_weights(tiny_model), _trained_weights(out, 2))
+    records = _records(out)
+    assert {"val/GSM8KTool-v0/validation/success", "val/ALFWorld-v0/valid_seen/success"} <= records[-1].keys()
+    for record, episodes in zip(records, _trained(out), strict=True):
+        assert record["actor/grad_norm"] > 0 and record["actor/ratio/mean"] == pytest.approx(1, abs=0.02)
+        assert record["env/episodes"] == len(episodes) > 8
+        for env_id in (ENV, house):
+            name = env_id.partition("/")[2]
+            assert record[f"env/{name}/episodes"] == sum(episode.env_id == env_id for episode in episodes) > 0
+            assert 0 <= record[f"env/{name}/success"] <= 1
         groups: dict[str, dict[int, Any]] = {}
         for episode in episodes:
             groups.setdefault(episode.group_id, {})[int(episode.episode_id.rpartition("_")[2])] = episode
         assert len(groups) == 4 and all({0, 2} <= set(group) <= {0, 1, 2, 3} for group in groups.values())
         branched = 0
         for trunk, other in ((group[i], group[i + 1]) for group in groups.values() for i in (0, 2) if i + 1 in group):
-            own = [step.info.get("response_mask") is not None for step in other.steps]
-            shared = own.index(True)  # what is shared is trained as the trunk's, which begins alike
-            assert all(own[shared:]) and 1 <= shared <= 2 and all(s.info["response_mask"] for s in trunk.steps)
+            own_steps = [step.info.get("response_mask") is not None for step in other.steps]
+            shared = own_steps.index(True)  # what is shared is trained as the trunk's, which begins alike
+            assert all(own_steps[shared:]) and 1 <= shared <= 2 and all(s.info["response_mask"] for s in trunk.steps)
             same = [(s.prompt_ids, s.response_ids) for s in trunk.steps[:shared]]
             assert same == [(s.prompt_ids, s.response_ids) for s in other.steps[:shared]]
             branched += 1
@@ -160,7 +180,9 @@ def test_groups_branch(tiny_model, tmp_path, no_ray_left):
         assert branched and record["env/groups_compared"] == 4 + branched
 
 
-def test_two_steps_on_released_rows_train(tiny_model, data_dir, tmp_path, no_ray_left, capsys):
+def test_two_steps_on_released_rows_train_and_are_the_same_without_lookahead(
+    tiny_model, data_dir, tmp_path, no_ray_left, capsys
+):
     from agent_envs import read_episodes
 
     out = tmp_path / "run"
@@ -178,60 +200,44 @@ def test_two_steps_on_released_rows_train(tiny_model, data_dir, tmp_path, no_ray
         assert len(episodes) == (16 if name.startswith("train") else 8)
         assert all(e.reset_info["source"] == str(rows.resolve()) for e in episodes)
         assert all(len(s.response_ids or ()) == len(s.response_logprobs or ()) > 0 for e in episodes for s in e.steps)
-    for record in records[1:]:
-        _check_rewards(record, list(read_episodes(out / "episodes" / f"train-{record['step']:06d}.jsonl")))
+    for record, episodes in zip(records[1:], _trained(out), strict=True):
+        _check_rewards(record, episodes)
+    _check_tasks(out, 2)
     held_out = {e.index for e in read_episodes(out / "episodes" / "validation-000002.jsonl")}
-    trained = {e.index for k in (1, 2) for e in read_episodes(out / "episodes" / f"train-00000{k}.jsonl")}
-    assert not held_out & trained
+    assert not held_out & {e.index for episodes in _trained(out) for e in episodes}
     assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
     said = capsys.readouterr().out
     assert "on 8 held-out tasks" in said and str(out / "curve.png") in said
     assert _train(out, *command) == 0  # done: nothing is trained
     assert _records(out) == records
 
-
-def test_a_critic_trains_on_prefix_trees_and_goes_on(tiny_model, tmp_path, no_ray_left):
-    out = tmp_path / "run"
-    command = ("--algo", "steppo", "--model", str(tiny_model), "--seed", "3")
-    assert _train(out, *command, "--steps", "2") == 0
-    records = _records(out)
-    assert _changed(_weights(tiny_model), _trained_weights(out, 2))
-    assert (out / "checkpoints" / "global_step_2" / "agentr1.json").is_file()
-    assert [record["step"] for record in records] == [0, 1, 2]
-    for record in records[1:]:
-        assert record["actor/grad_norm"] > 0 and record["critic/grad_norm"] > 0
-        assert record["env/merge_factor"] > 1.5 and record["env/episodes"] == 16  # trees are the default on a CPU
-        assert math.isfinite(record["critic/vf_loss"]) and record["critic/vf_loss"] >= 0
-        assert record["actor/ratio/moved"] > 0
-    (out / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("")  # as a kill in the middle of a save does
-    assert _train(out, *command, "--steps", "3") == 0
-    assert [record["step"] for record in _records(out)] == [0, 1, 2, 3] and _records(out)[3]["critic/grad_norm"] > 0
-    assert {record["step"] for record in read_log(out / "starts" / "001-from-2.jsonl")[0]} == {3}
-    assert {path.name for path in (out / "episodes").glob("train-*")} == {f"train-00000{n}.jsonl" for n in (1, 2, 3)}
+    ahead = tmp_path / "ahead"  # whose layout is merged rows, and not trees
+    assert _train(ahead, *command, "agentr1.mode=colocate", "agentr1.lookahead=0") == 0
+    for ours, theirs in zip(_trained(ahead), _trained(out), strict=True):
+        responses = [sorted((e.index, [s.response_ids for s in e.steps]) for e in step) for step in (ours, theirs)]
+        assert responses[0] == responses[1]
+    for step in (1, 2):
+        after = _trained_weights(out, step)
+        for name, value in _trained_weights(ahead, step).items():
+            assert torch.allclose(value, after[name], atol=2e-5), name  # a step is 3e-4
+    for ours, theirs in zip(_records(ahead)[1:], records[1:], strict=True):
+        assert ours["actor/grad_norm"] == pytest.approx(theirs["actor/grad_norm"], rel=1e-3)
+        assert ours["critic/rewards/mean"] == theirs["critic/rewards/mean"]
+        assert ours["env/async/staleness/max"] == 0.0 and ours["env/merge_factor"] > 1
 
 
-def test_a_greedy_baseline_over_merged_rows(tiny_model, tmp_path, no_ray_left):
-    out = tmp_path / "run"
-    merged = ("--algo", "remax", "--steps", "2", "--model", str(tiny_model), "+agentr1.layout=merged")
-    assert _train(out, *merged) == 0
-    records = _records(out)
-    assert [r["step"] for r in records] == [0, 1, 2]
-    assert _changed(_weights(tiny_model), _trained_weights(out, 2))
-    for record in records[1:]:
-        assert record["actor/grad_norm"] > 0 and record["env/baselines_missing"] == 0
-        assert record["env/merge_factor"] > 0.999 and record["env/episodes"] == 16  # greedy episodes are not among them
-
-
-def test_a_killed_run_continues(tiny_model, tmp_path, no_ray_left, monkeypatch):
+def test_a_killed_run_leaves_nothing_running_and_trains_every_prompt_once(
+    tiny_model, tmp_path, no_ray_left, monkeypatch
+):
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "cache"))  # where the converted checkpoint is kept
     out = tmp_path / "run"
-    arguments = ["train", "--env", ENV, "--out", str(out), "--model", str(tiny_model), *SMALL]
+    arguments = ["train", "--env", ENV, "--out", str(out), "--model", str(tiny_model), "--steps", "5", *SMALL]
+    arguments += ["agentr1.mode=colocate", "agentr1.lookahead=2"]
     latest = out / "checkpoints" / "latest_checkpointed_iteration.txt"
     said = tmp_path / "said.txt"
-    with said.open("w") as stderr:  # of so many steps that it cannot end before it is killed
-        command = [sys.executable, "-m", "agent_envs", *arguments, "--steps", "1000"]
-        process = subprocess.Popen(command, stderr=stderr)
-    deadline = time.monotonic() + 300
+    with said.open("w") as stderr:
+        process = subprocess.Popen([sys.executable, "-m", "agent_envs", *arguments], stderr=stderr)
+    deadline = time.monotonic() + 400
     while not (latest.exists() and latest.read_text() >= "2") and time.monotonic() < deadline:
         assert process.poll() is None, said.read_text()
         time.sleep(0.05)
@@ -242,13 +248,22 @@ def test_a_killed_run_continues(tiny_model, tmp_path, no_ray_left, monkeypatch):
     while _ray_processes() and time.monotonic() < deadline:
         time.sleep(0.2)
     saved = int(latest.read_text())
-    assert saved >= 2
-    assert main([*arguments, "--steps", str(saved + 2)]) == 0
-    assert [r["step"] for r in _records(out)] == list(range(saved + 3))
-    assert int(latest.read_text()) == saved + 2
+    assert 2 <= saved < 5
+    assert main(arguments) == 0
+    records = _records(out)
+    assert [r["step"] for r in records] == list(range(6)) and int(latest.read_text()) == 5
     starts = sorted(path.name for path in (out / "starts").glob("*.jsonl"))
     assert starts == ["000-from-0.jsonl", f"001-from-{saved}.jsonl"]
     assert not list(out.rglob("*.partial"))
+    _check_tasks(out, 5)
+    names = [episode.episode_id for step in _trained(out) for episode in step]
+    assert len(set(names)) == len(names) == 16 * 5
+    # a kill may come between a step's checkpoint and its line of metrics
+    trained = [record for record in records[1:] if "env/async/staleness/max" in record]
+    assert len(trained) >= 4
+    lags = [record["env/async/staleness/max"] for record in trained]
+    assert lags[0] == 0.0 and max(lags) == 2.0
+    assert all(record["rollout_corr/rollout_is_mean"] > 0.5 for record in trained)
     evaluate = ["eval", "--env", ENV, "--checkpoint", str(out), "--device", "cpu", "--max-tokens", "16", "--n", "4"]
     assert main([*evaluate, "--out", str(tmp_path / "eval"), "--quiet"]) == 0
     episodes = [json.loads(line) for line in (tmp_path / "eval" / "episodes.jsonl").read_text().splitlines()]
@@ -260,6 +275,7 @@ def faulty(tmp_path, monkeypatch):
     """A module of faulty wrappers, which every process of a run finds."""
     (tmp_path / "faulty.py").write_text(
         "import os, signal\n"
+        "from pathlib import Path\n"
         "import gymnasium as gym\n"
         "from agent_envs.errors import BackendDownError\n"
         "class Faulty(gym.Wrapper):\n"
@@ -270,7 +286,7 @@ def faulty(tmp_path, monkeypatch):
         "        return self.env.reset(**how)\n"
         "class Down(Faulty):\n"
         "    def step(self, action):\n"
-        "        if self.number % 3 == 0:\n"
+        "        if self.number % 3 == 0 and not Path(__file__).with_name('mended').exists():\n"
         "            raise BackendDownError('no search server answers')\n"
         "        return self.env.step(action)\n"
         "class Still(Faulty):\n"
@@ -294,24 +310,46 @@ def test_a_worker_that_stands_still_is_noticed_by_its_phase(tiny_model, tmp_path
     assert not (out / "phase.json").exists()
 
 
-def test_environments_that_break_too_often_stop_a_run(tiny_model, tmp_path, no_ray_left, capsys, faulty):
+def test_environments_that_break_too_often_stop_a_run_which_goes_on_with_its_critic_and_trees(
+    tiny_model, tmp_path, no_ray_left, capsys, faulty
+):
     out = tmp_path / "run"
-    settings = ["--wrapper", f"{faulty}:Down", "trainer.val_before_train=False"]
-    assert _train(out, "--steps", "9", "--model", str(tiny_model), *settings) == 1
+    command = ["--steps", "4", "--algo", "steppo", "--seed", "3", "--model", str(tiny_model)]
+    command += ["--wrapper", f"{faulty}:Down", "trainer.val_before_train=False"]
+    assert _train(out, *command) == 1
     said = capsys.readouterr().err
     assert "episodes of the last 3 steps broke, and 20% are allowed" in said and str(out / "train.log") in said
-    log = (out / "train.log").read_text()
-    assert "BackendDownError: no search server answers" in log
+    assert "BackendDownError: no search server answers" in (out / "train.log").read_text()
     records = _records(out)
     assert [r["step"] for r in records] == [1, 2]  # the third step stops the run before it trains
     assert all(r["env/broken/BackendDownError"] == r["env/broken"] > 0 for r in records)
-
-
-def test_two_environments_train_in_one_run(tmp_path, tiny_model):
-    house, out = "AgentR1/ALFWorld-v0", tmp_path / "run"
-    given = ("--env", f"{house}=0.5", "--steps", "1", "--model", str(tiny_model))
-    assert _train(out, *given, "run.validation_tasks=8", "trainer.test_freq=1", env=f"{ENV}=0.5") == 0
+    latest = out / "checkpoints" / "latest_checkpointed_iteration.txt"
+    assert int(latest.read_text()) == 2
+    latest.write_text("")  # as a kill in the middle of a save does
+    (tmp_path / "mended").touch()
+    assert _train(out, *command) == 0
     records = _records(out)
-    for name in ("GSM8KTool-v0", "ALFWorld-v0"):
-        assert records[-1][f"env/{name}/episodes"] == 8 and 0 <= records[-1][f"env/{name}/success"] <= 1
-    assert {"val/GSM8KTool-v0/validation/success", "val/ALFWorld-v0/valid_seen/success"} <= records[-1].keys()
+    assert [r["step"] for r in records] == [1, 2, 3, 4]
+    assert {record["step"] for record in read_log(out / "starts" / "001-from-2.jsonl")[0]} == {3, 4}
+    assert len(_trained(out)) == 4
+    for record in records:
+        assert record["actor/grad_norm"] > 0 and record["critic/grad_norm"] > 0 and record["actor/ratio/moved"] > 0
+        assert math.isfinite(record["critic/vf_loss"]) and record["critic/vf_loss"] >= 0
+    for record in records[2:]:
+        assert record["env/merge_factor"] > 1.5 and record["env/episodes"] == 16  # trees are the default on a CPU
+    assert _changed(_weights(tiny_model), _trained_weights(out, 4))
+    assert (out / "checkpoints" / "global_step_4" / "agentr1.json").is_file()
+
+
+def test_two_updates_of_a_step_train_all_of_it_on_devices_of_their_own(tiny_model, tmp_path):
+    out = tmp_path / "run"
+    command = ("--steps", "3", "--model", str(tiny_model), "trainer.val_before_train=False")
+    assert _train(out, *command, "agentr1.mode=separate", "agentr1.lookahead=1") == 0
+    _check_tasks(out, 3)
+    records = _records(out)
+    for record, episodes in zip(records, _trained(out), strict=True):
+        assert record["env/episodes"] == len(episodes) == 16
+        assert record["env/trained_steps"] == sum(len(episode.steps) for episode in episodes)
+        assert record["actor/ratio/moved"] > 0  # of the second update, against weights from before the first
+    assert [record["env/async/staleness/max"] for record in records] == [0.0, 1.0, 1.0]
+    assert _changed(_trained_weights(out, 1), _trained_weights(out, 3))

@@ -1,6 +1,6 @@
 """Asynchronous training: batches in order, responses that an update of the weights has cut, and the settings.
 
-Whole runs are in test_verl_async_slow.py; here the parts are real, and the processes between them are not there.
+Whole runs are in test_train_slow.py; here the parts are real, and the processes between them are not there.
 """
 
 from __future__ import annotations
