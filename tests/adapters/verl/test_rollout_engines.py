@@ -143,7 +143,6 @@ def test_greedy_responses_are_the_models(driver, models, tokenizer):
 @pytest.mark.parametrize(
     "params",
     [
-        {"temperature": 1.0},
         {"temperature": 0.6},
         {"temperature": 1.0, "top_p": 0.8},
         {"temperature": 1.0, "top_k": 4},
