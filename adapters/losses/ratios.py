@@ -11,7 +11,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,26 +24,6 @@ EDGES = (1, 9, 17, 33, 65, 129, 257)
 _STILL = 1e-5  # largest |S| of an update whose policy has not moved yet: round-off
 _ROWS = 30  # of a bin that the slope is fitted to
 _LONG = 17  # mean length of the bins that the slope of long steps is fitted to
-
-
-class LengthBin(NamedTuple):
-    """Steps of about the same length."""
-
-    shortest: int
-    """First length of the bin."""
-    steps: int
-    mean_length: float
-    variance: float
-    """Of their centred log-ratios, unbiased."""
-
-
-class LengthFit(NamedTuple):
-    """How the variance of the log-ratio grows with the length."""
-
-    bins: list[LengthBin]
-    """Those with at least two steps."""
-    slope: float
-    """Of log variance over log mean length, of bins with at least 30 steps; NaN with fewer than two of these."""
 
 
 def record_ratios(
@@ -78,28 +58,11 @@ def ratios_report(folder: str | os.PathLike[str]) -> str:
         raise DataError(f"no update that moved the policy is recorded in {os.fspath(folder)}: see agentr1.ratios_dir")
     rng, (bins, slope) = np.random.default_rng(0), _fit(lengths, centred)
     draws = (rng.integers(len(lengths), size=len(lengths)) for _ in range(500))
-    low, high = np.quantile([_fit(lengths[drawn], centred[drawn], _LONG).slope for drawn in draws], [0.025, 0.975])
+    low, high = np.quantile([_fit(lengths[drawn], centred[drawn], _LONG)[1] for drawn in draws], [0.025, 0.975])
     table = ["length from\tsteps\tmean length\tvariance"]
-    table += [f"{b.shortest}\t{b.steps}\t{b.mean_length:.1f}\t{b.variance:.3g}" for b in bins]
-    long = _fit(lengths, centred, _LONG).slope
+    table += [f"{shortest}\t{steps}\t{mean:.1f}\t{variance:.3g}" for shortest, steps, mean, variance in bins]
+    long = _fit(lengths, centred, _LONG)[1]
     return "\n".join([*table, f"slope {slope:.3f}; from {_LONG} on {long:.3f} [{low:.3f}, {high:.3f}]"])
-
-
-def fit_lengths(lines: Iterable[Mapping[str, Any]]) -> LengthFit:
-    """Return the variance of the steps' centred log-ratios by length, and its slope.
-
-    Updates in which nothing has moved, the first of each batch, are left out.
-
-    Raises:
-        DataError: A line without lengths and as many sums.
-
-    >>> lengths = [4, 16] * 60
-    >>> signs = [1, 1, -1, -1] * 30
-    >>> sums = [sign * length**0.5 for sign, length in zip(signs, lengths)]
-    >>> round(fit_lengths([{"step": 1, "update": 2, "length": lengths, "log_ratio_sum": sums}]).slope, 6)
-    1.0
-    """
-    return _fit(*_centred(lines))
 
 
 def _centred(lines: Iterable[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
@@ -116,16 +79,23 @@ def _centred(lines: Iterable[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray
     return np.concatenate([np.empty(0), *(rows[0] for rows in moved)]), np.concatenate([np.empty(0), *centred])
 
 
-def _fit(lengths: np.ndarray, centred: np.ndarray, shortest: int = 0) -> LengthFit:
-    """Return the fit to steps, both of shape [steps], the slope of bins with at least this mean length."""
+def _fit(
+    lengths: np.ndarray, centred: np.ndarray, shortest: int = 0
+) -> tuple[list[tuple[int, int, float, float]], float]:
+    """Return how the variance of steps' centred log-ratios, shape [steps], grows with their lengths.
+
+    Returns:
+        Of each bin with at least two steps its first length, the number and mean length of its steps, and the unbiased
+        variance; and the slope of log variance over log mean length, of bins with at least 30 steps and a mean length
+        of at least ``shortest``, NaN with fewer than two of these.
+    """
     number = np.searchsorted(EDGES, lengths, side="right") - 1
     bins = [
-        LengthBin(edge, int(chosen.sum()), float(lengths[chosen].mean()), float(centred[chosen].var(ddof=1)))
+        (edge, int(chosen.sum()), float(lengths[chosen].mean()), float(centred[chosen].var(ddof=1)))
         for i, edge in enumerate(EDGES)
         if (chosen := number == i).sum() > 1
     ]
-    fitted = [b for b in bins if b.steps >= _ROWS and b.variance > 0 and b.mean_length >= shortest]
+    fitted = [(m, v) for _, steps, m, v in bins if steps >= _ROWS and v > 0 and m >= shortest]
     if len(fitted) < 2:
-        return LengthFit(bins, float("nan"))
-    widths, variances = np.log([b.mean_length for b in fitted]), np.log([b.variance for b in fitted])
-    return LengthFit(bins, float(np.polyfit(widths, variances, 1)[0]))
+        return bins, float("nan")
+    return bins, float(np.polyfit(*np.log(fitted).T, 1)[0])
