@@ -49,9 +49,7 @@ class VisionModel(NamedTuple):
     """How it reads pictures; None if it does not."""
 
 
-def build_vision_model(
-    *, patch: int = 32, width: int = 32, layers: int = 2, heads: int = 2, seed: int = 0
-) -> VisionModel:
+def build_vision_model(*, patch: int = 32, width: int = 32, seed: int = 0) -> VisionModel:
     """Return tiny-base with a freshly initialised vision tower, the same for the same `seed`, in float32.
 
     The global random state of torch is not changed.
@@ -59,8 +57,6 @@ def build_vision_model(
     Args:
         patch: Pixels of a patch's side; four patches are a feature.
         width: Numbers of a patch within the tower.
-        layers: Layers of the tower.
-        heads: Attention heads of a layer.
         seed: Draws the tower's weights.
     """
     base, tokenizer = load_base()
@@ -84,7 +80,7 @@ def build_vision_model(
     config = Qwen2VLConfig(
         text_config={key: value for key, value in text.items() if key not in unwanted},
         vision_config={
-            "depth": layers, "embed_dim": width, "hidden_size": base.config.hidden_size, "num_heads": heads,
+            "depth": 2, "embed_dim": width, "hidden_size": base.config.hidden_size, "num_heads": 2,
             "mlp_ratio": 2, "patch_size": patch, "spatial_merge_size": 2, "temporal_patch_size": 1, "in_channels": 3,
         },
         tie_word_embeddings=True, dtype="float32", attn_implementation="sdpa",
