@@ -1,6 +1,6 @@
 """Estimators on steps, tokens, groups and anchors; what holds for all of them; verl's functions; checks.
 
-1. worked examples by hand: what is cut, token_gae, rloo, grpo, reinforce, reinforce_pp and its baseline, remax, gigpo
+1. worked examples by hand, of episodes of several steps
 2. for every estimator: the order of rows and tokens, and padding, change nothing; zero rewards; groups of one; one step
 3. the reverse scan and the layouts agree with loops over elements
 4. equal to verl 0.9.1 on one-step episodes, and for token_gae and reinforce_pp on whole episodes in stream rows
@@ -15,7 +15,6 @@ import math
 import warnings
 from dataclasses import fields, replace
 from difflib import SequenceMatcher
-from functools import partial
 
 import numpy as np
 import pytest
@@ -38,9 +37,7 @@ from agent_envs.adapters.estimators import (  # noqa: E402
     gigpo,
     reinforce,
     reinforce_pp,
-    reinforce_pp_baseline,
     remax,
-    rloo,
     say_once,
     score_norms,
     token_gae,
@@ -113,19 +110,6 @@ HAND = plain(build([2, 1], [0.0, 1.0, -1.0], tokens=[2, 1, 1]))
 HAND = replace(HAND, tokens=TokenRows(HAND.tokens.step_row, values=torch.tensor([0.5, 0.4, 0.2, 0.1])))
 
 
-def test_token_gae_by_hand():
-    # delta = .9*.4 - .5 = -.14, .9*.2 - .4 = -.22, 1 - .2 = .8 with A = delta + .9*.8 A': .8, .356, .11632
-    # the other trajectory: -1 - .1
-    out = token_gae(HAND, EstimatorOptions(gamma=0.9, lam=0.8, whiten=False))
-    expected = torch.tensor([-0.14 + 0.72 * 0.356, 0.356, 0.8, -1.1])
-    torch.testing.assert_close(out.token_advantages, expected)
-    torch.testing.assert_close(out.token_returns, expected + HAND.tokens.values)
-    torch.testing.assert_close(out.advantages, torch.stack([expected[:2].mean(), expected[2], expected[3]]))
-    torch.testing.assert_close(out.returns, (expected + HAND.tokens.values)[[0, 2, 3]])
-    white = token_gae(HAND, EstimatorOptions(gamma=0.9, lam=0.8)).token_advantages
-    torch.testing.assert_close(white, (expected - expected.mean()) * (expected.var() + 1e-8).rsqrt())
-
-
 @pytest.mark.parametrize("name", ["gae", "token_gae", "bi_level_gae"])
 def test_a_cut_trajectory_bootstraps_at_its_last_token(name):
     cut = replace(HAND, truncated=torch.tensor([False, True, False]), final_values=torch.tensor([NAN, 2.0, NAN]))
@@ -156,23 +140,36 @@ def test_bi_level_gae_pays_rewards_inside_a_turn_once():
     torch.testing.assert_close(out.token_returns, same.token_returns)
 
 
-def test_group_estimators_by_hand():
+@pytest.mark.parametrize(
+    ("name", "options", "advantages"),
+    [
+        ("rloo", {}, [0.75, 0.75, -0.75, 0.0, 0.0]),
+        ("grpo", {}, [1.0, 1.0, -1.0, 0.0, 0.0]),  # by a deviation of .5
+        ("grpo", {"norm_by_std": False}, [0.5, 0.5, -0.5, 0.0, 0.0]),
+        # .5 on 3 tokens, -.5 on 1, 0 on 1: mean .2, squares 3*.09 + .49 + .04 = .8, variance .2
+        ("reinforce_pp_baseline", {}, [*(x / math.sqrt(0.2) for x in (0.3, 0.3, -0.7, -0.2)), 0.0]),
+        ("reinforce_pp_baseline", {"whiten": False}, [0.5, 0.5, -0.5, 0.0, 0.0]),
+        ("gdpo", {}, [*(x / math.sqrt(0.2) for x in (0.3, 0.3, -0.7, -0.2)), 0.0]),  # the same: a single component
+        ("opo", {}, [0.3, 0.3, -0.7, -0.2, 0.0]),  # 3 tokens of a score of 1, 1 of 0, 1 of .5: .7
+        ("gpg", {}, [x * 4 / 3 for x in (0.5, 0.5, -0.5, 0.0, 0.0)]),  # 3 of 4 scores are not 0
+        ("grpo_passk", {"norm_by_std": False}, [0.5, 0.5, 0.0, 0.0, 0.0]),
+    ],
+)
+def test_group_estimators_by_hand(name, options, advantages):
     # scores 1 (two steps), 0, .5 in group 0, 3 alone in group 1
     rows = build([2, 1, 1, 1], [0.25, 0.75, 0.0, 0.5, 3.0], groups=[0, 0, 0, 1], tokens=[1, 2, 1, 1, 4])
-    out = rloo(rows, EstimatorOptions())
-    assert out.advantages.tolist() == pytest.approx([0.75, 0.75, -0.75, 0.0, 0.0])
-    assert out.metrics == {"groups_of_one": 1.0, "groups_compared": 1.0, "groups_without_signal": 0.0}
-    grpo = partial(get_estimator("grpo"), options=EstimatorOptions(norm_by_std=False))
-    assert grpo(rows).advantages.tolist() == pytest.approx([0.5, 0.5, -0.5, 0.0, 0.0])
-    divided = get_estimator("grpo")(rows, EstimatorOptions())  # by a deviation of .5
-    assert divided.advantages.tolist() == pytest.approx([1, 1, -1, 0, 0], abs=1e-4)
-    level = replace(rows, rewards=torch.tensor([0.5, 0.5, 1.0, 1.0, 1.0]))
-    assert grpo(level).metrics["groups_without_signal"] == 1 and not grpo(level).advantages.any()
-    # S - mean = .5 on 3 tokens, -.5 on 1, 0 on 1: mean .2, squares 3*.09 + .49 + .04 = .8, variance .2
-    out = reinforce_pp_baseline(rows, EstimatorOptions())
-    assert out.advantages.tolist() == pytest.approx([x / math.sqrt(0.2) for x in (0.3, 0.3, -0.7, -0.2)] + [0.0])
-    raw = reinforce_pp_baseline(rows, EstimatorOptions(whiten=False))
-    assert raw.advantages.tolist() == pytest.approx([0.5, 0.5, -0.5, 0.0, 0.0])
+    estimator = get_estimator(name)
+    out = estimator(rows, EstimatorOptions(**options))
+    assert out.advantages.tolist() == pytest.approx(advantages, abs=1e-4 if name in ("gdpo", "grpo") else 1e-6)
+    counts = ("groups_of_one", "groups_compared", "groups_without_signal")
+    assert [out.metrics[count] for count in counts] == [1.0, 1.0, 0.0]
+    level = estimator(replace(rows, rewards=torch.tensor([0.5, 0.5, 1.0, 1.0, 1.0])), EstimatorOptions(**options))
+    assert level.metrics["groups_without_signal"] == 1 and not level.advantages.any()
+
+
+def test_nobody_is_best_where_two_are():
+    rows = build([2, 1, 1], [1.0, 0.0, 0.0, 1.0])
+    assert not get_estimator("grpo_passk")(rows, EstimatorOptions()).advantages.any()
 
 
 def test_reinforce_by_hand():
@@ -182,13 +179,9 @@ def test_reinforce_by_hand():
     torch.testing.assert_close(out.advantages, (g - g.mean()) / (g.std() + 1e-8))
 
 
-@pytest.mark.parametrize(
-    ("row_returns", "returns"),
-    [(False, [0.25, 0.5, 1.0, -1.0]), (True, [0.0, 0.0, 1.0, -1.0])],  # whether a step sees the reward of the next
-)
-def test_reinforce_pp_by_hand(row_returns, returns):
-    out = reinforce_pp(HAND, EstimatorOptions(gamma=0.5, row_returns=row_returns))
-    g = torch.tensor(returns)
+def test_reinforce_pp_of_each_step_alone():
+    out = reinforce_pp(HAND, EstimatorOptions(gamma=0.5, row_returns=True))  # a step does not see the next one's reward
+    g = torch.tensor([0.0, 0.0, 1.0, -1.0])
     torch.testing.assert_close(out.token_returns, g)
     torch.testing.assert_close(out.token_advantages, (g - g.mean()) * (g.var() + 1e-8).rsqrt())
 
@@ -345,7 +338,7 @@ def test_every_estimator_is_registered_under_its_name():
     assert sorted(n for n in NAMES if ESTIMATORS[n].compares_groups) == sorted(groups)
     with pytest.raises(ConfigError, match=r"'bi_level_gae'.*'token_gae'.*Did you mean 'gigpo'"):
         get_estimator("gigop")
-    for wrong in ({"gamma": 1.5}, {"lam": NAN}, {"gigpo_norm": "std"}, {"group_size": 0}):
+    for wrong in ({"gamma": 1.5}, {"lam": NAN}, {"gigpo_norm": "std"}, {"group_size": 0}, {"gdpo_weights": {"a": "b"}}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             EstimatorOptions(**wrong)
 
@@ -425,7 +418,9 @@ def test_what_does_not_differ_is_whitened_to_0(x):
 def test_the_formulas_as_loops(rows):
     o = EstimatorOptions(gamma=0.9, turn_gamma=0.7, lam=0.8, whiten=False)
     near = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
-    torch.testing.assert_close(get_estimator("gae")(rows, o).advantages, loop_gae(rows, o), **near)
+    gae, expected = get_estimator("gae")(rows, replace(o, whiten=True)), loop_gae(rows, o)
+    torch.testing.assert_close(gae.advantages, whiten(expected), **near)
+    torch.testing.assert_close(gae.returns, expected + rows.values, **near)
     bi_level = get_estimator("bi_level_gae")(rows, o).token_advantages
     torch.testing.assert_close(bi_level, loop_bi_level_gae(rows, o), **near)
     # rewards of a few different sizes: a difference of round-off alone is no difference
@@ -489,7 +484,7 @@ def one_step(seed, n=24, groups=6):
     return rows, mask, scores, values
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_equal_to_verl_on_one_step_episodes(core, seed):
     rows, mask, scores, values = one_step(seed)
     index, config = rows.group.numpy(), config_of(gamma=0.9)
@@ -515,7 +510,7 @@ def test_equal_to_verl_on_one_step_episodes(core, seed):
             torch.testing.assert_close(r, returns[kept], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_gdpo_equals_verl_component_by_component(core, seed):
     rows, mask, scores, _ = one_step(seed)
     kept, index = mask.bool(), rows.group.numpy()
@@ -541,7 +536,7 @@ def test_gdpo_equals_verl_component_by_component(core, seed):
     torch.testing.assert_close(ours, theirs[kept], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_token_baselines_equal_verl_where_a_row_is_a_step(core, seed):
     rows, mask, _, _ = one_step(seed, groups=6)  # of four rows, of different lengths
     kept, g = mask.bool(), torch.Generator().manual_seed(seed)
@@ -586,22 +581,6 @@ def stream_rows(rows):
     return spread, (row, column), spread(torch.where(last, rows.rewards[rows.tokens.step_row], 0.0))
 
 
-def test_a_token_baseline_equals_verl_on_stream_rows(core):
-    g = torch.Generator().manual_seed(1)
-    rows = plain(build([2, 3, 1, 2], torch.randn(8, generator=g), groups=[0, 0, 1, 1]))
-    spread, index, rewards = stream_rows(rows)
-    drawn = torch.rand(2, len(rows.tokens.step_row), generator=g)
-    mask, old, squares = spread(1.0), spread(-drawn[0]), spread(drawn[1])
-    rows = replace(rows, tokens=replace(rows.tokens, score_norms=score_norms(old, squares)[index]))
-    groups = rows.group[rows.step == 0].numpy()
-    theirs, _ = core.compute_multi_turn_optimal_token_baseline_advantage(rewards, mask, groups, old, squares)
-    tir = get_estimator("tir_optimal_token_baseline")(rows, EstimatorOptions())
-    torch.testing.assert_close(tir.token_advantages, theirs[index], rtol=0, atol=1e-6)
-    # the other one compares within the same step: only the first steps are compared as one-step episodes are
-    apart = get_estimator("optimal_token_baseline")(rows, EstimatorOptions()).token_advantages
-    assert not torch.allclose(apart, tir.token_advantages)
-
-
 def test_token_baselines_by_hand():
     # two trajectories of (2, 1) and (1, 2) tokens, every w = 1: W = 1, 2, 3; rewards 0 1 and 1 0 at the steps' ends
     rows = build([2, 2], [0.0, 1.0, 1.0, 0.0], tokens=[2, 1, 1, 2])
@@ -618,23 +597,6 @@ def test_token_baselines_by_hand():
         get_estimator("optimal_token_baseline")(replace(rows, tokens=TokenRows(rows.tokens.step_row)), OPTIONS)
 
 
-def test_gdpo_by_hand():
-    parts = torch.tensor([[1.0, 0.1], [0.0, 0.0]], dtype=torch.float64)
-    rows = replace(build([1, 1], [1.1, 0.0], groups=[0, 0], tokens=[1, 1]), components=parts,
-                   component_names=["answer", "format"])  # fmt: skip
-    rows = replace(rows, rewards=parts.sum(1))
-    gdpo = get_estimator("gdpo")
-    assert gdpo(rows, EstimatorOptions()).advantages.tolist() == pytest.approx([0.7071, -0.7071], abs=1e-4)
-    # against each other with equal weights they say nothing, and a larger one wins by its weight alone
-    opposed = replace(rows, components=torch.eye(2).double(), rewards=torch.ones(2))
-    assert gdpo(opposed, EstimatorOptions()).advantages.tolist() == [0.0, 0.0]
-    large = replace(rows, components=torch.diag(torch.tensor([9.0, 0.5])).double(), rewards=torch.tensor([9.0, 0.5]))
-    weighted = gdpo(large, EstimatorOptions(gdpo_weights={"format": 2.0})).advantages
-    assert weighted.tolist() == pytest.approx([-0.7071, 0.7071], abs=1e-4)
-    with pytest.raises(ConfigError, match=r"gdpo_weights.format must be a number"):
-        EstimatorOptions(gdpo_weights={"format": "much"})
-
-
 def test_everything_that_verl_registers_is_known(core):
     from agent_envs.adapters.losses import POLICY_LOSSES, policy_loss
 
@@ -646,44 +608,29 @@ def test_everything_that_verl_registers_is_known(core):
         policy_loss("bypass_mode")
 
 
-def test_new_group_estimators_by_hand():
-    rows = build([2, 1, 1], [1, 0, 0, 1], groups=[0, 0, 0])  # scores 1, 0, 1 over two, one and one step
-    tokens = torch.bincount(rows.tokens.step_row[rows.tokens.step_row >= 0], minlength=4).double()
-    baseline = float((tokens[0] + tokens[1] + tokens[3]) / tokens.sum())
-    opo = get_estimator("opo")(rows, EstimatorOptions()).advantages
-    assert opo.tolist() == pytest.approx([1 - baseline, 1 - baseline, -baseline, 1 - baseline], abs=1e-6)
-    gpg = get_estimator("gpg")(rows, EstimatorOptions()).advantages  # 2 of 3 scores are not 0
-    assert gpg.tolist() == pytest.approx([0.5, 0.5, -1.0, 0.5], abs=1e-6)
-    assert not get_estimator("grpo_passk")(rows, EstimatorOptions()).advantages.any()  # two are best
-    better = replace(rows, rewards=torch.tensor([1.0, 2.0, 0.0, 1.0]))
-    passk = get_estimator("grpo_passk")(better, EstimatorOptions(norm_by_std=False)).advantages
-    assert passk.tolist() == [2.0, 2.0, 0.0, 0.0]
-
-
-def test_gae_equals_verls_where_every_response_is_one_token(core):
-    """Episodes of several steps of one token each, as verl's stream row: the same recursion, whitened alike."""
-    g = torch.Generator().manual_seed(0)
-    rows = plain(build([4] * 8, torch.randn(32, generator=g), tokens=[1] * 32))
-    advantages, returns = core.compute_gae_advantage_return(
-        rows.rewards.view(8, 4), rows.values.view(8, 4), torch.ones(8, 4), 0.9, 0.8
-    )
-    out = get_estimator("gae")(rows, EstimatorOptions(gamma=0.9, lam=0.8))
-    torch.testing.assert_close(out.advantages.view(8, 4), advantages, rtol=0, atol=1e-6)
-    torch.testing.assert_close(out.returns.view(8, 4), returns, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_token_estimators_equal_verl_on_stream_rows(core, seed):
-    rows = plain(build([3, 1, 4, 2], torch.randn(10, generator=torch.Generator().manual_seed(seed)), seed=seed))
+    g = torch.Generator().manual_seed(seed)
+    rows = plain(build([3, 1, 4, 2], torch.randn(10, generator=g), groups=[0, 0, 1, 1], seed=seed))
     spread, index, scores = stream_rows(rows)
+    values, mask, groups = spread(rows.tokens.values), spread(1.0), rows.group[rows.step == 0].numpy()
+    old, squares = (spread(x) for x in torch.rand(2, len(rows.tokens.step_row), generator=g))
+    rows = replace(rows, tokens=replace(rows.tokens, score_norms=score_norms(-old, squares)[index]))
     theirs = {
-        "token_gae": core.compute_gae_advantage_return(scores, spread(rows.tokens.values), spread(1.0), 0.9, 0.8),
-        "reinforce_pp": core.compute_reinforce_plus_plus_outcome_advantage(scores, spread(1.0), config_of(gamma=0.9)),
+        "token_gae": core.compute_gae_advantage_return(scores, values, mask, 0.9, 0.8),
+        "reinforce_pp": core.compute_reinforce_plus_plus_outcome_advantage(scores, mask, config_of(gamma=0.9)),
+        "tir_optimal_token_baseline": core.compute_multi_turn_optimal_token_baseline_advantage(
+            scores, mask, groups, -old, squares
+        ),
     }
     for name, both in theirs.items():
         out = get_estimator(name)(rows, EstimatorOptions(gamma=0.9, lam=0.8))
         for ours, verls in zip((out.token_advantages, out.token_returns), both, strict=True):
             torch.testing.assert_close(ours, verls[index], rtol=0, atol=1e-6)
+        of_step = [out.token_advantages[rows.tokens.step_row == i].mean() for i in range(10)]
+        torch.testing.assert_close(out.advantages, torch.stack(of_step))
+        first = [int((rows.tokens.step_row == i).nonzero()[0]) for i in range(10)]
+        assert torch.equal(out.returns, out.token_returns[first])
 
 
 # ---------------------------------------------------------------- similar anchors
@@ -742,6 +689,8 @@ def test_bad_numbers_name_the_trajectory():
             check_rows(replace(rows, tokens=tokens))
     with pytest.raises(DataError, match="greedy baseline"):
         check_rows(replace(rows, baseline=torch.tensor([0.0, 0.0, math.inf])))
+    with pytest.raises(DataError, match="the final value of trajectory 'task 7, 2nd'"):
+        check_rows(replace(rows, final_values=torch.tensor([NAN, NAN, math.inf])))
     with pytest.raises(DataError, match="'task 7, 2nd' has a step with index -3"):
         check_rows(replace(rows, step=torch.tensor([0, 1, -3])))
     with pytest.raises(DataError, match="'task 7, 1st' has step 1 more than once"):
@@ -755,14 +704,6 @@ def test_bad_numbers_name_the_trajectory():
     with pytest.raises(DataError, match="trajectory 1 at step 0"):
         check_rows(replace(rows, rewards=torch.tensor([0.0, 0.0, NAN]), names=None))
     assert check_rows(replace(rows, rewards=torch.tensor([0.0, 1.0, NAN]), valid=torch.tensor([True, True, False])))
-
-
-@pytest.mark.parametrize("name", ["gae", "token_gae", "bi_level_gae"])
-def test_an_infinite_final_value_names_the_trajectory(name):
-    rows = build([2, 1], [0.0, 1.0, 0.0])
-    rows = replace(rows, truncated=torch.ones(3, dtype=torch.bool), final_values=torch.tensor([NAN, NAN, math.inf]))
-    with pytest.raises(DataError, match="the final value of trajectory"):
-        get_estimator(name)(rows, EstimatorOptions())
 
 
 def test_bad_log_probs_name_the_trajectory():
