@@ -1,10 +1,11 @@
 """Prefix trees against a slow, obvious definition: every row's tokens expanded one by one.
 
 1. every node is a token with everything before it, held once; positions, parents and mask are the expansion's
-2. trees of episodes: every step's tokens, masks and log-probabilities lie on its row's path, whatever the contexts do
-3. a part of the rows is as if it had been sorted alone
-4. cuts keep to the budget and repeat as little as neighbours can; ranks are as even as neighbours can be
-5. what is refused
+2. a part of the rows is as if it had been sorted alone
+3. cuts keep to the budget and repeat as little as neighbours can; ranks are as even as neighbours can be
+4. what is refused
+
+That every step lies on the path of its row follows: test_merging.py has each step in a row with its prompt before it.
 """
 
 from itertools import pairwise
@@ -13,11 +14,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from toy_episodes import toy_episode
 
-from agent_envs.adapters.batches import build_batch
 from agent_envs.adapters.trees import cut, pack_tree, sort_rows, spread
-from agent_envs.episodes.record import Step
 from agent_envs.errors import ConfigError
 
 ROWS = st.lists(st.lists(st.integers(0, 1), max_size=6), min_size=1, max_size=9)
@@ -71,58 +69,6 @@ def test_some_of_the_rows_are_as_if_sorted_alone(rows, data):
     begin, end = sorted(data.draw(st.tuples(*[st.integers(0, len(rows))] * 2)))
     part = sort(rows).part(begin, end)
     assert part.nodes == len(prefixes([rows[i] for i in part.rows]))
-
-
-# ---------------------------------------------------------------------------------------------------- episodes
-
-
-def play(seed, episodes=4, longest=5):
-    """Episodes of one task that part at different depths; some prompts are rebuilt, cut or repeated."""
-    rng = np.random.default_rng(seed)
-
-    def draw(low, high, most=3):
-        return tuple(int(x) for x in rng.integers(0, most, int(rng.integers(low, high))))
-
-    start, out = (7, *draw(2, 5)), []
-    for number in range(episodes):
-        context, steps = start, []
-        for t in range(int(rng.integers(0, longest + 1))):
-            what = int(rng.integers(6)) if t else 0
-            if what == 1:
-                context = (7, *draw(1, 4))
-            elif what == 2:
-                context = context[2:] or (7,)
-            response = draw(1, 4)
-            logprobs = tuple(float(x) for x in rng.normal(-1, 0.1, len(response)))
-            steps.append(Step("", "", 0.0, False, False, {}, context, response, logprobs))
-            context = (*context, *response, *draw(0, 3))
-        out.append(toy_episode(f"e{number}", steps))
-    return out
-
-
-@pytest.mark.parametrize("layout", ["merged", "steps"])
-@pytest.mark.parametrize("seed", range(12))
-def test_every_step_lies_on_the_path_of_its_row(seed, layout):
-    episodes = play(seed)
-    if not any(episode.steps for episode in episodes):
-        pytest.skip("nobody took a step")
-    rows = build_batch(episodes, layout)
-    order = sort_rows(rows.input_ids, rows.offsets)
-    tree = pack_tree(rows.input_ids, rows.offsets, order)
-    begins = dict(zip(order.rows.tolist(), np.cumsum(order.lengths) - order.lengths, strict=True))  # of each row's path
-    taken = [(number, step) for number, episode in enumerate(episodes) for step in episode.steps]
-    assert len(taken) == len(rows.start)
-    for i, (number, step) in enumerate(taken):
-        whole, at, count = [*step.prompt_ids, *step.response_ids], int(rows.start[i]), int(rows.length[i])
-        assert rows.episode[i] == number
-        assert rows.step_ids[at : at + count].tolist() == [i] * count
-        assert rows.logprobs[at : at + count].tolist() == pytest.approx(step.response_logprobs, rel=1e-6)
-        begin = begins[rows.row[i]]
-        path = tree.path[begin : begin + at + count - rows.offsets[rows.row[i]]]
-        assert tree.input_ids[path].tolist() == whole  # its prompt and response, and nothing else
-    assert len(tree) == len(
-        {(*s.prompt_ids, *s.response_ids)[: i + 1] for _, s in taken for i in range(len(s.prompt_ids + s.response_ids))}
-    )
 
 
 # ---------------------------------------------------------------------------------------------------- cuts
