@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import gymnasium as gym
@@ -62,21 +61,24 @@ def test_the_template_says_what_is_said_without_one():
 
 
 @pytest.mark.slow
-def test_an_arm_that_is_done_is_not_run_again(tmp_path, root):
-    command = [sys.executable, "-m", "benchmarks.trainers", "--model", "tiny-base", "--out", str(tmp_path)]
-    command += ["--iterations", "2", "--arms", "loop, tree"]
-    first = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=600)
-    assert first.stdout.startswith("loop, tree {")
+def test_an_arm_that_is_done_is_not_run_again(tmp_path, root, monkeypatch, capsys):
+    monkeypatch.chdir(root)  # where the processes of arms are started
     path = tmp_path / "results.json"
-    result = json.loads(path.read_text())
+
+    def run(*more):
+        words = ["--model", "tiny-base", "--out", str(tmp_path), "--iterations", "2", "--arms", "loop, tree", *more]
+        monkeypatch.setattr(sys, "argv", ["trainers", *words])
+        trainers.main()
+        return capsys.readouterr().out, json.loads(path.read_text())
+
+    said, result = run()
     found = result["arms"]["loop, tree"]
+    assert said.startswith("loop, tree {")
     assert 1 <= found["processed_per_unique"] < 1.1 and found["sampled_tokens"] > 0 and found["memory_gb"] > 0.1
     assert 0 < found["cpu_play"] < found["cpu_seconds"] and found["play"] < found["seconds"]
-    again = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=600)
-    assert again.stdout.startswith("| trainer |") and json.loads(path.read_text()) == result
-    other = subprocess.run([*command, "--threads", "2"], cwd=root, capture_output=True, text=True, timeout=600)
-    assert other.returncode == 1 and "give another --out" in other.stderr
-    result["arms"]["loop, tree"] = {"failed": "killed"}
-    path.write_text(json.dumps(result))
-    subprocess.run([*command, "--minutes", "0.001"], cwd=root, check=True, timeout=600)
-    assert json.loads(path.read_text())["arms"]["loop, tree"] == {"failed": "not done after 0.001 minutes"}
+    said, again = run()
+    assert said.startswith("| trainer |") and again == result
+    with pytest.raises(SystemExit, match="give another --out"):
+        run("--threads", "2")
+    path.write_text(json.dumps({**result, "arms": {"loop, tree": {"failed": "killed"}}}))
+    assert run("--minutes", "0.001")[1]["arms"]["loop, tree"] == {"failed": "not done after 0.001 minutes"}
