@@ -39,6 +39,13 @@ def step_order(batch: Any) -> Any:
     return place[torch.argsort(batch.step[place], stable=True)]
 
 
+def gradients(model: Any) -> dict[str, Any]:
+    """The gradients of a model's parameters, which forgets them."""
+    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    return found
+
+
 def relative(found: dict[str, Any], expected: dict[str, Any]) -> float:
     """Largest relative difference, in norm, of any parameter's gradient."""
     assert found.keys() == expected.keys()

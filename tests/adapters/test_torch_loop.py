@@ -22,7 +22,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from comparisons import assert_same_records, relative, weights_of, without_times  # noqa: E402
+from comparisons import assert_same_records, gradients, relative, weights_of, without_times  # noqa: E402
 from small_runs import small_run  # noqa: E402
 from toy_episodes import drawn_episodes, toy_episode  # noqa: E402
 
@@ -64,12 +64,6 @@ def config(**settings):
 
 def batch_of(episodes):
     return assemble([episode for _, _, episode in episodes], [group for group, _, _ in episodes])
-
-
-def gradients(model):
-    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-    model.zero_grad()
-    return found
 
 
 # ------------------------------------------------------------------------------------------------ the loop itself
@@ -254,7 +248,7 @@ def test_a_failed_evaluation_loses_no_iteration(model_path, tmp_path, monkeypatc
     """What it would have said is said by the run that goes on."""
     from agent_envs.adapters.torch import loop as torch_loop
 
-    run = dataclasses.replace(settings(tmp_path / "run", model_path, steps=2, eval_every=2), save_every=9)
+    run = small_run(tmp_path / "run", model_path, steps=2, eval_tasks=2, eval_every=2, save_every=9)
     really = torch_loop.evaluate
 
     def down(run, number):
