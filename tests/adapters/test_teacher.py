@@ -71,9 +71,8 @@ def gradient(model):
     return found
 
 
-@pytest.mark.parametrize("weighting", WEIGHTINGS)
 @pytest.mark.parametrize("layout", ["steps", "merged", "tree"])
-@pytest.mark.parametrize("micro_tokens", [0, 30])
+@pytest.mark.parametrize(("weighting", "micro_tokens"), [*((weighting, 0) for weighting in WEIGHTINGS), ("row", 30)])
 def test_one_update_has_the_gradient_of_a_row_for_each_labelled_state(model, weighting, layout, micro_tokens):
     episodes, groups, labels = played()
     c = LoopConfig(env="Toy-v0", out="x", weighting=weighting, group=3, micro_tokens=micro_tokens)
