@@ -18,11 +18,10 @@ from difflib import SequenceMatcher
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
-hypothesis = pytest.importorskip("hypothesis")
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
 
 from agent_envs.adapters.estimators import (  # noqa: E402
     ESTIMATORS,
@@ -469,23 +468,41 @@ def config_of(**settings):
     return pytest.importorskip("omegaconf").OmegaConf.create(settings)
 
 
+def stream_rows(rows, gaps=3):
+    """Whole episodes as verl's one row each: how to lay out tokens, where each is, and the rewards.
+
+    The environment said some tokens before each step, fewer than ``gaps``.
+    """
+    places, width = [], 0
+    for t in rows.trajectory.unique().tolist():
+        column = 0
+        for i in (rows.trajectory == t).nonzero().squeeze(1).tolist():
+            column += i % gaps
+            for _ in (rows.tokens.step_row == i).nonzero().squeeze(1).tolist():
+                places.append((t, column))
+                column += 1
+        width = max(width, column)
+    row, column = torch.tensor(places).T
+
+    def spread(x):
+        out = torch.zeros(int(row.max()) + 1, width + 2)
+        out[row, column] = x
+        return out
+
+    last = torch.cat([rows.tokens.step_row[1:] != rows.tokens.step_row[:-1], torch.tensor([True])])
+    return spread, (row, column), spread(torch.where(last, rows.rewards[rows.tokens.step_row].float(), 0.0))
+
+
 def one_step(seed, n=24, groups=6):
-    g = torch.Generator().manual_seed(seed)
-    rows = plain(build([1] * n, torch.randn(n, generator=g), groups=[i % groups for i in range(n)], seed=seed))
-    mask = torch.zeros(n, 4)
-    counts = torch.bincount(rows.tokens.step_row)
-    mask[torch.arange(4)[None] < counts[:, None]] = 1.0
-    scores = torch.zeros(n, 4)
-    scores[torch.arange(n), counts - 1] = rows.rewards
-    values = torch.zeros(n, 4)
-    values[mask.bool()] = rows.tokens.values
-    return rows, mask, scores, values
+    rewards = torch.randn(n, generator=torch.Generator().manual_seed(seed))
+    rows = plain(build([1] * n, rewards, groups=[i % groups for i in range(n)], seed=seed))
+    return rows, *stream_rows(rows, gaps=1)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_equal_to_verl_on_one_step_episodes(core, seed):
-    rows, mask, scores, values = one_step(seed)
-    index, config = rows.group.numpy(), config_of(gamma=0.9)
+    rows, spread, places, scores = one_step(seed)
+    mask, values, index, config = spread(1.0), spread(rows.tokens.values), rows.group.numpy(), config_of(gamma=0.9)
     theirs = {
         "grpo": core.compute_grpo_outcome_advantage(scores.clone(), mask, index),
         "dr_grpo": core.compute_grpo_outcome_advantage(scores.clone(), mask, index, norm_adv_by_std_in_grpo=False),
@@ -502,81 +519,47 @@ def test_equal_to_verl_on_one_step_episodes(core, seed):
         options = EstimatorOptions(gamma=0.9, lam=0.8, norm_by_std=name != "dr_grpo")
         out = get_estimator(name.removeprefix("dr_"))(rows, options)
         a, r = out.on_tokens(rows.tokens.step_row)
-        kept = mask.bool()
-        torch.testing.assert_close(a, advantages[kept], rtol=0, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(a, advantages[places], rtol=0, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
         if name in ("token_gae", "reinforce_pp"):  # the others have no critic: their returns are the advantages
-            torch.testing.assert_close(r, returns[kept], rtol=0, atol=1e-6)
+            torch.testing.assert_close(r, returns[places], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_gdpo_equals_verl_component_by_component(core, seed):
-    rows, mask, scores, _ = one_step(seed)
-    kept, index = mask.bool(), rows.group.numpy()
+    rows, spread, places, scores = one_step(seed)
+    mask, index = spread(1.0), rows.group.numpy()
     generator = torch.Generator().manual_seed(seed)
     parts = torch.rand(len(rows.rewards), 2, generator=generator, dtype=torch.float64).round(decimals=1)
     rows = replace(rows, rewards=parts.sum(1), components=parts, component_names=["answer", "format"])
     settings = {"gdpo_reward_keys": ["answer", "format"], "gdpo_reward_weights": [1.0, 0.25]}
-    batch = {
-        "prompts": torch.zeros(len(parts), 1),
-        "attention_mask": torch.cat([torch.ones(len(parts), 1), mask], 1).long(),
-    }
+    begin = torch.ones(len(parts), 1)
+    batch = {"prompts": 0 * begin, "attention_mask": torch.cat([begin, mask], 1).long()}
     named = {"answer": parts[:, 0].numpy(), "format": parts[:, 1].numpy()}
     how = {"config": config_of(**settings), "non_tensor_batch": named, "batch": batch}
     theirs, _ = core.compute_gdpo_outcome_advantage(scores, mask, index, **how)
-    out = get_estimator("gdpo")(rows, EstimatorOptions(gdpo_weights={"format": 0.25}))
-    ours = out.on_tokens(rows.tokens.step_row)[0]
-    torch.testing.assert_close(ours, theirs[kept], rtol=0, atol=1e-6)
+    ours = get_estimator("gdpo")(rows, EstimatorOptions(gdpo_weights={"format": 0.25}))
+    torch.testing.assert_close(ours.on_tokens(rows.tokens.step_row)[0], theirs[places], rtol=0, atol=1e-6)
     plain_reward = replace(rows, components=None, component_names=())
-    at_end = torch.zeros_like(mask)
-    at_end[torch.arange(len(mask)), mask.sum(1).long() - 1] = parts.sum(1).float()
-    theirs, _ = core.compute_gdpo_outcome_advantage(at_end, mask, index)
-    ours = get_estimator("gdpo")(plain_reward, EstimatorOptions()).on_tokens(rows.tokens.step_row)[0]
-    torch.testing.assert_close(ours, theirs[kept], rtol=0, atol=1e-6)
+    theirs, _ = core.compute_gdpo_outcome_advantage(stream_rows(plain_reward, gaps=1)[2], mask, index)
+    ours = get_estimator("gdpo")(plain_reward, EstimatorOptions())
+    torch.testing.assert_close(ours.on_tokens(rows.tokens.step_row)[0], theirs[places], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_token_baselines_equal_verl_where_a_row_is_a_step(core, seed):
-    rows, mask, _, _ = one_step(seed, groups=6)  # of four rows, of different lengths
-    kept, g = mask.bool(), torch.Generator().manual_seed(seed)
-    rewards, old = torch.randn(mask.shape, generator=g) * mask, -torch.rand(mask.shape, generator=g)
-    squares = old.exp().square() + (1 - old.exp()).square() * torch.rand(mask.shape, generator=g)  # of a distribution
-    factors = torch.rand(mask.shape, generator=g) + 0.5
-    tokens = replace(rows.tokens, rewards=rewards[kept], score_norms=score_norms(old, squares)[kept])
-    given = mask, rows.group.numpy(), old, squares
-    for factor in (None, factors):
-        if factor is not None:
-            tokens = replace(tokens, score_norms=tokens.score_norms * factor[kept] ** 2)
-        ours = replace(rows, rewards=rewards.sum(1), tokens=tokens)
-        for name, function in (
-            ("optimal_token_baseline", core.compute_optimal_token_baseline_advantage),
-            ("tir_optimal_token_baseline", core.compute_multi_turn_optimal_token_baseline_advantage),
-        ):
-            theirs = function(rewards, *given, rollout_is_weights=factor)
-            out = get_estimator(name)(ours, EstimatorOptions(gamma=0.9)).on_tokens(rows.tokens.step_row)
-            for mine, yours in zip(out, theirs, strict=True):
-                torch.testing.assert_close(mine, yours[kept], rtol=0, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
-
-
-def stream_rows(rows):
-    """Whole episodes as verl's one row each, with what the environment said between the steps: where each token is."""
-    places, width = [], 0
-    for t in rows.trajectory.unique().tolist():
-        column = 0
-        for i in (rows.trajectory == t).nonzero().squeeze(1).tolist():
-            column += 1 + i % 3  # what the environment said
-            for _ in (rows.tokens.step_row == i).nonzero().squeeze(1).tolist():
-                places.append((t, column))
-                column += 1
-        width = max(width, column)
-    row, column = torch.tensor(places).T
-
-    def spread(x):
-        out = torch.zeros(int(row.max()) + 1, width + 2)
-        out[row, column] = x
-        return out
-
-    last = torch.cat([rows.tokens.step_row[1:] != rows.tokens.step_row[:-1], torch.tensor([True])])
-    return spread, (row, column), spread(torch.where(last, rows.rewards[rows.tokens.step_row], 0.0))
+    rows, spread, places, _ = one_step(seed)  # groups of four rows, of different lengths
+    rewards, p, rest = torch.rand(3, len(rows.tokens.step_row), generator=torch.Generator().manual_seed(seed))
+    old, squares = p.log(), p.square() + (1 - p).square() * rest  # of a distribution
+    tokens = replace(rows.tokens, rewards=rewards, score_norms=score_norms(old, squares))
+    rows, mask = replace(rows, rewards=spread(rewards).sum(1), tokens=tokens), spread(1.0)
+    for name, function in (
+        ("optimal_token_baseline", core.compute_optimal_token_baseline_advantage),
+        ("tir_optimal_token_baseline", core.compute_multi_turn_optimal_token_baseline_advantage),
+    ):
+        theirs = function(spread(rewards), mask, rows.group.numpy(), spread(old), spread(squares))
+        out = get_estimator(name)(rows, EstimatorOptions(gamma=0.9)).on_tokens(rows.tokens.step_row)
+        for mine, yours in zip(out, theirs, strict=True):
+            torch.testing.assert_close(mine, yours[places], rtol=0, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
 
 
 def test_token_baselines_by_hand():

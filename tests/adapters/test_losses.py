@@ -13,11 +13,10 @@ import math
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
-hypothesis = pytest.importorskip("hypothesis")
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
 
 from agent_envs.adapters.losses import (  # noqa: E402
     KL_KINDS,
@@ -200,7 +199,7 @@ def test_equal_to_verl_on_rows_of_one_step(name):
     rows_only = name in ("geo_mean", "sapo")  # verl has one way to take the mean for these
     lengths = (3, 1, 4, 2, 5)
     for weighting, mode in (("row", "seq-mean-token-mean"), ("token", "token-mean"))[: 1 if rows_only else 2]:
-        for seed in range(5):
+        for seed in range(2):
             data = batch(seed, weighting=weighting)
             mask = torch.arange(5)[None] < torch.tensor(lengths)[:, None]
 
