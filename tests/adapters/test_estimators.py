@@ -3,7 +3,7 @@
 1. worked examples by hand, of episodes of several steps
 2. for every estimator: the order of rows and tokens, and padding, change nothing; zero rewards; groups of one; one step
 3. the reverse scan and the layouts agree with loops over elements
-4. equal to verl 0.9.1 on one-step episodes, and for token_gae and reinforce_pp on whole episodes in stream rows
+4. equal to verl 0.9.1 on one-step episodes, and on whole ones in a row for the estimators of tokens that verl has there
 5. similar anchors are SequenceMatcher's, greedily
 6. numbers and indices that cannot be are refused by name; what is odd is counted
 """
@@ -548,15 +548,16 @@ def test_gdpo_equals_verl_component_by_component(core, seed):
 @pytest.mark.parametrize("seed", range(2))
 def test_token_baselines_equal_verl_where_a_row_is_a_step(core, seed):
     rows, spread, places, _ = one_step(seed)  # groups of four rows, of different lengths
-    rewards, p, rest = torch.rand(3, len(rows.tokens.step_row), generator=torch.Generator().manual_seed(seed))
+    rewards, p, rest, factors = torch.rand(4, len(rows.tokens.step_row), generator=torch.Generator().manual_seed(seed))
     old, squares = p.log(), p.square() + (1 - p).square() * rest  # of a distribution
-    tokens = replace(rows.tokens, rewards=rewards, score_norms=score_norms(old, squares))
+    tokens = replace(rows.tokens, rewards=rewards, score_norms=score_norms(old, squares) * factors.square())
     rows, mask = replace(rows, rewards=spread(rewards).sum(1), tokens=tokens), spread(1.0)
     for name, function in (
         ("optimal_token_baseline", core.compute_optimal_token_baseline_advantage),
         ("tir_optimal_token_baseline", core.compute_multi_turn_optimal_token_baseline_advantage),
     ):
-        theirs = function(spread(rewards), mask, rows.group.numpy(), spread(old), spread(squares))
+        laid = spread(rewards), mask, rows.group.numpy(), spread(old), spread(squares)
+        theirs = function(*laid, rollout_is_weights=spread(factors))  # of a correction
         out = get_estimator(name)(rows, EstimatorOptions(gamma=0.9)).on_tokens(rows.tokens.step_row)
         for mine, yours in zip(out, theirs, strict=True):
             torch.testing.assert_close(mine, yours[places], rtol=0, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")

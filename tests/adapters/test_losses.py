@@ -3,10 +3,8 @@
 1. every loss by hand, and equal to verl 0.9.1's on rows of one step
 2. merging rows, permuting tokens, adding padding or cutting into micro-batches changes nothing
 3. untrained tokens may hold NaN; a micro-batch of padding alone has loss 0 and zero gradients
-4. gradients agree with finite differences
-5. StepPO with two mini-batches: ratios leave 1, the clip acts, the update is not PPO's
-6. KL kinds, their gradients, in the reward, controllers; entropy; value loss at the action's start
-7. a run whose ratios never leave 1 says so once
+4. KL kinds, their gradients, in the reward, controllers; entropy; value loss at the action's start
+5. a run whose ratios never leave 1 says so once; what its ratios say of lengths
 """
 
 import math

@@ -466,9 +466,9 @@ def test_two_steps_on_commands_in_rebuilt_prompts_and_an_evaluation(warm, tmp_pa
     wrappers = ["StepPenalty", "RebuildPrompt"]
     dataset = envs.episode_dataset("AgentR1/ALFWorld-v0", range(2), env_kwargs=kwargs, wrappers=wrappers)
     trainer = episodes_on(
-        warm, tmp_path, dataset, eval_dataset=dataset, model_context=1024,
-        config={"steps_per_generation": 2, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4,
-                "max_completion_length": 8},
+        warm, tmp_path, dataset, eval_dataset=dataset.select([0]), model_context=1024,
+        config={"steps_per_generation": 2, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 2,
+                "per_device_eval_batch_size": 4, "max_completion_length": 8},
     )  # fmt: skip
     logs = train(trainer)
     assert all(line["env/rows"] == 2 for line in logs)
