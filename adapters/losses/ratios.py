@@ -98,4 +98,5 @@ def _fit(
     fitted = [(m, v) for _, steps, m, v in bins if steps >= _ROWS and v > 0 and m >= shortest]
     if len(fitted) < 2:
         return bins, float("nan")
-    return bins, float(np.polyfit(*np.log(fitted).T, 1)[0])
+    means, variances = np.log(fitted).T
+    return bins, float(np.polyfit(means, variances, 1)[0])
