@@ -1,6 +1,7 @@
 """What tests of several folders do: write calls and rows, read a prompt's sections, wait, sample, fill a disk."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -8,6 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import agent_envs
+
+
+def own_package(*folders: Path) -> dict[str, str]:
+    """The variables of a process that imports this package, and modules in some folders before it."""
+    path = os.pathsep.join(map(str, (*folders, Path(agent_envs.__file__).parents[1])))
+    return {**os.environ, "PYTHONPATH": path}
 
 
 def tool_call(tool: str, /, **arguments: Any) -> str:

@@ -9,7 +9,7 @@ Behaviours pinned here:
 
 from __future__ import annotations
 
-import os
+import itertools
 import re
 import subprocess
 import sys
@@ -18,15 +18,15 @@ from pathlib import Path
 import pytest
 
 from agent_envs.cli import new_task
+from tests.helpers import own_package
 
 
-def _run(folder: Path, *command: str, path: Path | None = None) -> str:
+def _run(folder: Path, *command: str) -> str:
     pytest.importorskip(command[0])
-    root = Path(new_task.__file__).parents[2]
-    env = {**os.environ, "PYTHONPATH": f"{path or folder}{os.pathsep}{root}"}
     done = subprocess.run(
-        [sys.executable, "-m", *command], cwd=folder, env=env, capture_output=True, text=True, timeout=900
-    )
+        [sys.executable, "-m", *command],
+        cwd=folder, env=own_package(folder), capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -57,13 +57,13 @@ def test_the_task_passes_its_own_tests(tmp_path, monkeypatch, agentr1, variant):
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("name", ["aaa", "zoo_keeper_2"])
-@pytest.mark.parametrize("tools", [True, False])
-def test_names_on_both_sides_of_the_alphabet_keep_the_form(tmp_path, name, tools):
-    for path, text in new_task.render(name, f"Me/{name}-v0", tools=tools).items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_text(text)
-        assert "$" not in text
+def test_names_on_both_sides_of_the_alphabet_keep_the_form(tmp_path):
+    for name, tools in itertools.product(("aaa", "zoo_keeper_2"), (True, False)):
+        for path, text in new_task.render(name, f"Me/{name}-v0", tools=tools).items():
+            file = tmp_path / f"{name}-{tools}" / path
+            file.parent.mkdir(exist_ok=True, parents=True)
+            file.write_text(text)
+            assert "$" not in text
     _run(tmp_path, "ruff", "check", "--no-cache", ".")
 
 

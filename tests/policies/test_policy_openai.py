@@ -14,16 +14,13 @@ import asyncio
 import re
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import pytest
 
-import agent_envs
 from agent_envs import Problem
 from agent_envs.episodes.record import StopReason
 from agent_envs.errors import ConfigError, MissingExtraError
@@ -34,6 +31,7 @@ from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
 from agent_envs.tools import ToolRegistry, tool
 from tests.fake_chat_server import broken_rule, completion
+from tests.helpers import own_package
 
 pytest.importorskip("openai")
 pytest.importorskip("aiohttp")
@@ -338,27 +336,24 @@ def test_all_event_loops_share_a_client(server: Any) -> None:
     policy.close()
 
 
-def test_nothing_is_left_open_at_exit(server: Any, tmp_path: Path) -> None:
-    script = tmp_path / "play.py"
-    script.write_text(
-        textwrap.dedent(f"""
-        import asyncio, sys, warnings
-        warnings.simplefilter("error")
-        sys.path.insert(0, {str(Path(agent_envs.__file__).parents[1])!r})
-        import agent_envs, openai
-        from agent_envs.envs.gsm8k.env import GSM8KEnv
-        from agent_envs.policies import OpenAIPolicy
-        from agent_envs.rollout.one import arun_episode, run_episode
+_PLAYS = """
+import asyncio, sys, warnings
+warnings.simplefilter("error")
+import agent_envs, openai
+from agent_envs.envs.gsm8k.env import GSM8KEnv
+from agent_envs.policies import OpenAIPolicy
+from agent_envs.rollout.one import arun_episode, run_episode
 
-        policy = OpenAIPolicy("m", base_url={server.url!r})
-        print(run_episode(GSM8KEnv(), policy).stop_reason.value)
-        print(asyncio.run(arun_episode(GSM8KEnv(), policy)).stop_reason.value)
-        """)
-    )
+policy = OpenAIPolicy("m", base_url=sys.argv[1])
+print(run_episode(GSM8KEnv(), policy).stop_reason.value)
+print(asyncio.run(arun_episode(GSM8KEnv(), policy)).stop_reason.value)
+"""
+
+
+def test_nothing_is_left_open_at_exit(server: Any) -> None:
     server.think = lambda request: "hello"
-    done = subprocess.run(
-        [sys.executable, "-X", "dev", str(script)], capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [sys.executable, "-X", "dev", "-c", _PLAYS, server.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=own_package(), check=False)
     assert (done.returncode, done.stdout) == (0, "terminated\nterminated\n"), done.stderr
     assert "Unclosed" not in done.stderr and "Error" not in done.stderr, done.stderr
 

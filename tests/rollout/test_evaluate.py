@@ -11,7 +11,6 @@ Behaviours pinned here:
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -34,7 +33,7 @@ from agent_envs.policies import ExpertPolicy, RandomPolicy, ScriptedPolicy
 from agent_envs.rollout.evaluation import Prices
 from agent_envs.tasks import ListedTasks
 from agent_envs.text_env import Outcome, TextEnv
-from tests.helpers import full_disk
+from tests.helpers import full_disk, own_package
 
 TOOL_ENV = "AgentR1/GSM8KTool-v0"
 TROUBLES = ["rate", "error", "drop", "half", "stall", "empty", "garbage", "no_choices", "wrong_types"]
@@ -127,8 +126,7 @@ def test_a_killed_evaluation_goes_on(tmp_path):
     folder = tmp_path / "run"
     counts = []
     for _ in range(2):
-        path = os.pathsep.join(filter(None, (str(Path(agent_envs.__file__).parents[1]), os.environ.get("PYTHONPATH"))))
-        process = subprocess.Popen([sys.executable, "-c", _SLOW, str(folder)], env={**os.environ, "PYTHONPATH": path})
+        process = subprocess.Popen([sys.executable, "-c", _SLOW, str(folder)], env=own_package())
         deadline = time.monotonic() + 60
         goal = (counts[-1] if counts else 0) + rng.randint(5, 60)
         while process.poll() is None and time.monotonic() < deadline and _lines(folder) < goal:

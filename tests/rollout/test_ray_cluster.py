@@ -1,10 +1,11 @@
 """A cluster of several nodes, of which some are killed while an evaluation is played."""
 
-import os
 import subprocess
 import sys
 
 import pytest
+
+from tests.helpers import own_package
 
 
 @pytest.mark.slow
@@ -13,8 +14,7 @@ import pytest
 def test_nothing_is_lost_or_doubled_by_killing_nodes_workers_and_clients(root):
     pytest.importorskip("ray")
     command = [sys.executable, str(root / "benchmarks" / "scale.py"), "kills", "--kills", "3", "--episodes", "200"]
-    path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, env=own_package(), capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nothing lost, nothing twice, every episode as played alone" in done.stdout
     assert done.stdout.count("killed a") == 3

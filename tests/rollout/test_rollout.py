@@ -11,21 +11,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import pytest
 
-import agent_envs
 from agent_envs import Problem
 from agent_envs.episodes.record import Episode, StopReason
 from agent_envs.errors import BackendError, ConfigError, ContextLengthExceeded, EmptyGeneration
@@ -37,7 +33,7 @@ from agent_envs.rollout.one import arun_episode, play_tasks, run_episode
 from agent_envs.tasks import ListedTasks
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.threads import background_loop
-from tests.helpers import until
+from tests.helpers import own_package, until
 
 
 class GuessEnv(TextEnv):
@@ -441,64 +437,55 @@ def test_errors_are_raised_or_recorded_and_counted(caplog, capsys):
         play(on_error="ignore")
 
 
-def test_a_hung_step_holds_up_nobody_not_even_the_exit(tmp_path):
-    script = tmp_path / "hang.py"
-    script.write_text(
-        textwrap.dedent("""
-        import threading, time
-        from agent_envs.rollout.many import run_episodes
-        from agent_envs.policies import ScriptedPolicy
-        from agent_envs.text_env import Outcome, TextEnv
+_HANGS = """
+import threading, time
+from agent_envs.rollout.many import run_episodes
+from agent_envs.policies import ScriptedPolicy
+from agent_envs.text_env import Outcome, TextEnv
 
-        class Tasks(list):
-            name = split = "generated"
-        class Task:
-            task_id = "t"
-        class HangEnv(TextEnv):
-            def open_tasks(self):
-                return Tasks([Task()] * 20)
-            def begin(self, task):
-                return "go", None
-            def act(self, action):
-                if self._index == 3:
-                    threading.Event().wait()
-                return Outcome("done", 1.0, True, success=True)
+class Tasks(list):
+    name = split = "generated"
+class Task:
+    task_id = "t"
+class HangEnv(TextEnv):
+    def open_tasks(self):
+        return Tasks([Task()] * 20)
+    def begin(self, task):
+        return "go", None
+    def act(self, action):
+        if self._index == 3:
+            threading.Event().wait()
+        return Outcome("done", 1.0, True, success=True)
 
-        options = [{"index": i} for i in range(20)]
-        start = time.monotonic()
-        episodes = run_episodes(HangEnv, ScriptedPolicy(["x"]), 20, options=options, concurrency=2,
-                                step_timeout=0.5, progress=False)
-        print(sum(e.success for e in episodes), episodes[3].stop_reason.value, time.monotonic() - start < 10)
-        """)
-    )
-    environment = {**os.environ, "PYTHONPATH": str(Path(agent_envs.__file__).parents[1])}
-    command = [sys.executable, str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+options = [{"index": i} for i in range(20)]
+start = time.monotonic()
+episodes = run_episodes(HangEnv, ScriptedPolicy(["x"]), 20, options=options, concurrency=2,
+                        step_timeout=0.5, progress=False)
+print(sum(e.success for e in episodes), episodes[3].stop_reason.value, time.monotonic() - start < 10)
+"""
+
+
+def test_a_hung_step_holds_up_nobody_not_even_the_exit():
+    command = [sys.executable, "-c", _HANGS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=own_package(), check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "19 step_timeout True\n", "")
 
 
-def test_an_interrupt_ends_a_rollout_that_hangs(tmp_path):
-    script = tmp_path / "interrupted.py"
-    script.write_text(
-        textwrap.dedent("""
-        import asyncio
-        from agent_envs import run_episodes
-        from agent_envs.policies import ScriptedPolicy
+_WAITS = """
+import asyncio
+from agent_envs import run_episodes
 
-        class Hang:
-            def start(self, env):
-                return self
-            async def act(self, observation, info):
-                print("acting", flush=True)
-                await asyncio.sleep(60)
+async def act(observation):
+    print("acting", flush=True)
+    await asyncio.sleep(60)
 
-        run_episodes("AgentR1/GSM8K-v0", Hang(), 1, progress=False)
-        """)
-    )
-    environment = {**os.environ, "PYTHONPATH": str(Path(agent_envs.__file__).parents[1])}
-    command = [sys.executable, str(script)]
+run_episodes("AgentR1/GSM8K-v0", act, 1, progress=False)
+"""
+
+
+def test_an_interrupt_ends_a_rollout_that_hangs():
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        [sys.executable, "-c", _WAITS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=own_package(),
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job's shell has it ignored
     ) as process:  # fmt: skip
         assert process.stdout is not None
