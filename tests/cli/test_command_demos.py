@@ -21,6 +21,7 @@ import pytest
 import agent_envs
 from agent_envs import Problem
 from agent_envs.cli.demos import demonstration_rows, expert_episodes, write_rows
+from agent_envs.cli.main import main
 from agent_envs.errors import DataError, PolicyError
 from agent_envs.policies import ExpertPolicy
 from agent_envs.rollout.demonstrations import without_nulls
@@ -158,13 +159,20 @@ def test_a_write_that_ends_early_leaves_the_file_as_it_was(tmp_path, name):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize("env", [ENV, "AgentR1/PaperSearch-v0", "AgentR1/ALFWorld-v0"])
-def test_both_formats_hold_the_same(tmp_path, env, demos):
-    pandas = pytest.importorskip("pandas")
+@pytest.fixture(scope="module", params=[ENV, "AgentR1/PaperSearch-v0", "AgentR1/ALFWorld-v0"])
+def both_formats(request, tmp_path_factory):
+    """Rows of an environment, and the table of the same episodes."""
     pytest.importorskip("pyarrow")
-    _, rows = demos(tmp_path / "a.jsonl", "--n", 12, env=env)
-    demos(tmp_path / "a.parquet", "--n", 12, env=env)
-    frame = pandas.read_parquet(tmp_path / "a.parquet", dtype_backend="pyarrow")
+    files = [tmp_path_factory.mktemp("demos") / name for name in ("a.jsonl", "a.parquet")]
+    for file in files:
+        assert main(["demos", "--env", request.param, "--quiet", "--n", "6", "--out", str(file)]) == 0
+    return [json.loads(line) for line in files[0].read_text().splitlines()], str(files[1])
+
+
+def test_both_formats_hold_the_same(both_formats):
+    pandas = pytest.importorskip("pandas")
+    rows, table = both_formats
+    frame = pandas.read_parquet(table, dtype_backend="pyarrow")
     assert [without_nulls(row) for row in frame.to_dict("records")] == rows
 
 
@@ -178,19 +186,17 @@ def tokenizer():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("env", [ENV, "AgentR1/PaperSearch-v0", "AgentR1/ALFWorld-v0"])
-def test_verl_trains_on_the_responses_alone(tmp_path, tokenizer, env, demos):
+def test_verl_trains_on_the_responses_alone(tokenizer, both_formats):
     pytest.importorskip("verl")
     from omegaconf import OmegaConf
     from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
     from verl.utils.import_utils import load_extern_object
 
     ours = load_extern_object("pkg://agent_envs.adapters.verl.batch.sft_dataset", "DemonstrationDataset")
-    _, rows = demos(tmp_path / "a.jsonl", "--n", 6, env=env)
-    demos(tmp_path / "a.parquet", "--n", 6, env=env)
+    rows, table = both_formats
     config = OmegaConf.create({"max_length": 16384, "pad_mode": "no_padding", "ignore_input_ids_mismatch": True})
     for kind in (ours, MultiTurnSFTDataset):
-        dataset = kind(str(tmp_path / "a.parquet"), tokenizer, config)
+        dataset = kind(table, tokenizer, config)
         assert len(dataset) == 6
         for row, said in zip((dataset[i] for i in range(6)), rows, strict=True):
             answers = [m["content"] for m in said["messages"] if m["role"] == "assistant"]
@@ -198,15 +204,13 @@ def test_verl_trains_on_the_responses_alone(tmp_path, tokenizer, env, demos):
             assert [part.strip() for part in trained.split("<|im_end|>")][:-1] == answers
             if kind is ours:
                 assert "null" not in tokenizer.decode(row["input_ids"])
-    padded = ours(str(tmp_path / "a.parquet"), tokenizer, OmegaConf.create({"max_length": 16384}))
-    assert {len(column) for column in padded[0].values()} == {16384}
-    assert padded[0]["attention_mask"].sum() == len(
-        ours(str(tmp_path / "a.parquet"), tokenizer, config)[0]["input_ids"]
-    )
-    short = ours(str(tmp_path / "a.parquet"), tokenizer, OmegaConf.create({"max_length": 8, "truncation": "left"}))
-    assert {len(column) for column in short[0].values()} == {8}
+    padded = ours(table, tokenizer, OmegaConf.create({"max_length": 16384}))[0]
+    assert {len(column) for column in padded.values()} == {16384}
+    assert padded["attention_mask"].sum() == len(ours(table, tokenizer, config)[0]["input_ids"])
+    short = ours(table, tokenizer, OmegaConf.create({"max_length": 8, "truncation": "left"}))[0]
+    assert {len(column) for column in short.values()} == {8}
     with pytest.raises(DataError, match="max_length=8"):
-        ours(str(tmp_path / "a.parquet"), tokenizer, OmegaConf.create({"max_length": 8}))[0]
+        ours(table, tokenizer, OmegaConf.create({"max_length": 8}))[0]
 
 
 def test_trl_trains_on_it(tmp_path, tokenizer, monkeypatch, demos):
