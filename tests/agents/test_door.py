@@ -21,6 +21,7 @@ import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -84,18 +85,6 @@ def solver(odd: bool = False):
     return solve
 
 
-@pytest.mark.parametrize("odd", [False, True])
-def test_a_loop_on_the_sdk_is_the_plain_loop(scripted, odd):
-    texts = [CALL, ODD, CALL, "#### 7"]
-    loop, played = play(scripted, None, *texts), play(scripted, solver(odd), *texts)
-    assert played.error is None and played.stop_reason is StopReason.TERMINATED
-    assert [s.after for s in played.steps] == [None, 0, 1, 2]
-    for one, other in zip(loop.steps, played.steps, strict=True):
-        for name in ("prompt_ids", "response_ids", "response_logprobs", "reward", "terminated", "action"):
-            assert getattr(one, name) == getattr(other, name), name
-    assert loop.calls == played.calls == 3
-
-
 def anthropic_solver():
     """The same on Anthropic's messages."""
     anthropic = pytest.importorskip("anthropic")
@@ -133,16 +122,7 @@ def anthropic_solver():
     return solve
 
 
-def test_a_loop_on_anthropics_sdk_is_the_plain_loop(scripted):
-    texts = [CALL, ODD, CALL, "#### 7"]
-    loop, played = play(scripted, None, *texts), play(scripted, anthropic_solver(), *texts)
-    assert played.error is None and played.stop_reason is StopReason.TERMINATED
-    assert [(s.prompt_ids, s.response_ids, s.reward) for s in played.steps] == [
-        (s.prompt_ids, s.response_ids, s.reward) for s in loop.steps
-    ]
-
-
-def responding(chained: bool):
+def responding(chained: bool = False):
     """The same on OpenAI's responses, with the whole conversation or its next part in each request."""
 
     def solve(env, model):
@@ -173,14 +153,18 @@ def responding(chained: bool):
     return solve
 
 
-@pytest.mark.parametrize("chained", [False, True])
-def test_a_loop_on_responses_is_the_plain_loop(scripted, chained):
+@pytest.mark.parametrize(
+    "agent", [solver, partial(solver, odd=True), anthropic_solver, responding, partial(responding, chained=True)]
+)
+def test_a_loop_on_an_sdk_is_the_plain_loop(scripted, agent):
     texts = [CALL, ODD, CALL, "#### 7"]
-    loop, played = play(scripted, None, *texts), play(scripted, responding(chained), *texts)
+    loop, played = play(scripted, None, *texts), play(scripted, agent(), *texts)
     assert played.error is None and played.stop_reason is StopReason.TERMINATED
-    assert [(s.prompt_ids, s.response_ids, s.reward) for s in played.steps] == [
-        (s.prompt_ids, s.response_ids, s.reward) for s in loop.steps
-    ]
+    assert [s.after for s in played.steps] == [None, 0, 1, 2]
+    for one, other in zip(loop.steps, played.steps, strict=True):
+        for name in ("prompt_ids", "response_ids", "response_logprobs", "reward", "terminated", "action"):
+            assert getattr(one, name) == getattr(other, name), name
+    assert loop.calls == played.calls == 3
 
 
 def post(url: str, body: Any, headers: Any = (), timeout: float = 30) -> tuple[int, Any]:
