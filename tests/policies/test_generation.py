@@ -73,26 +73,18 @@ def assert_same(request, model):
     assert request.log_probs == pytest.approx(log_probs, abs=1e-5)
 
 
-def test_batch_equals_one_at_a_time():
-    e, model = engine(), build_model()
-    requests = [e.submit(p, SamplingParams(12, temperature=(0.0, 1.0, 0.7)[i % 3])) for i, p in enumerate(prompts(12))]
-    e.run()
-    for request in requests:
-        assert_same(request, model)
-        assert request.stop_reason == "completed"
-
-
 def test_requests_join_and_leave_at_any_iteration():
     e, model = engine(rows=5), build_model()
     waiting, done = prompts(23, seed=1), []
     requests = []
     while waiting or e.busy:
         if waiting:
-            length = 1 + len(waiting) % 7
-            requests.append(e.submit(waiting.pop(), SamplingParams(length, ignore_eos=True), done.append))
+            length, temperature = (12, 1, 2, 3, 4, 5, 6)[len(waiting) % 7], (0.0, 1.0, 0.7)[len(waiting) % 3]
+            params = SamplingParams(length, temperature=temperature, ignore_eos=len(waiting) % 2 == 0)
+            requests.append(e.submit(waiting.pop(), params, done.append))
         e.step()
-    assert len(done) == 23
-    assert max(len(r.token_ids) for r in requests) == 7
+    assert len(done) == 23 and {request.stop_reason for request in requests} == {"completed"}
+    assert max(len(r.token_ids) for r in requests) == 12
     for request in requests:
         assert_same(request, model)
 

@@ -89,10 +89,6 @@ def play(policy, n=8, concurrency=8, **kwargs):
     )  # fmt: skip
 
 
-def sampled(episodes):
-    return [[(s.prompt_ids, s.response_ids, s.action) for s in e.steps] for e in episodes]
-
-
 def assert_grown(episodes):
     for episode in episodes:
         assert episode.error is None and episode.steps
@@ -102,19 +98,8 @@ def assert_grown(episodes):
             assert len(following.prompt_ids) > len(shown)
 
 
-def test_concurrent_episodes_equal_single_ones(greedy):
-    together, alone = play(greedy, 4, concurrency=4), play(greedy, 4, concurrency=1)
-    assert sampled(together) == sampled(alone)
-    for one, other in zip(together, alone, strict=True):
-        for a, b in zip(one.steps, other.steps, strict=True):
-            assert a.response_logprobs == pytest.approx(b.response_logprobs, abs=1e-4)
-    assert_grown(together)
-    assert all(len(e.steps) == 3 and e.stop_reason is StopReason.TERMINATED for e in together)
-
-
 def test_log_probabilities_are_the_models(folder, greedy):
-    (episode,) = play(greedy, 1)
-    step = episode.steps[1]
+    step = play(greedy, 4)[2].steps[1]
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     with torch.no_grad():
         logits = model(torch.tensor([step.prompt_ids + step.response_ids])).logits[0]
@@ -125,27 +110,19 @@ def test_log_probabilities_are_the_models(folder, greedy):
 
 
 def test_a_seed_makes_a_run_whatever_its_concurrency(folder):
+    """The episodes of a task differ, and are the same next time."""
+
     def run(seed, concurrency):
         policy = TransformersPolicy(folder, device="cpu", seed=seed, max_tokens=12, top_p=0.95, top_k=50)
-        episodes = play(policy, 4, concurrency=concurrency)
+        options = [{"index": i % 2} for i in range(6)]
+        episodes = run_episodes(Talk, policy, 6, options=options, concurrency=concurrency, progress=False)
         policy.close()
         assert_grown(episodes)
-        return sampled(episodes)
+        assert all(len(e.steps) == 3 and e.stop_reason is StopReason.TERMINATED for e in episodes)
+        return sorted(str([(s.prompt_ids, s.response_ids, s.action) for s in e.steps]) for e in episodes)
 
-    first = run(1, 4)
-    assert run(1, 2) == first != run(2, 4)
-
-
-def test_episodes_of_one_task_differ_and_are_the_same_next_time(folder):
-    def run():
-        policy = TransformersPolicy(folder, device="cpu", max_tokens=12)
-        episodes = run_episodes(Talk, policy, 6, options={"index": 1}, progress=False)
-        policy.close()
-        return sorted(str(one) for one in sampled(episodes))
-
-    first = run()
-    assert len(set(first)) == 6
-    assert first == run()
+    first = run(1, 6)
+    assert len({*first}) == 6 and run(1, 1) == first != run(2, 2)
 
 
 def test_the_end_of_a_turn_ends_a_response_and_is_no_text(folder):
