@@ -78,12 +78,8 @@ def model_of(config: Any) -> torch.nn.Module:
 def _kind_of(config: Any) -> Any:
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
-    return AutoModelForImageTextToText if takes_pictures(config) else AutoModelForCausalLM
-
-
-def takes_pictures(config: Any) -> bool:
-    """Return whether a configuration is that of a vision-language model; those of `ARCHITECTURES` see pictures here."""
-    return getattr(config, "vision_config", None) is not None and hasattr(config, "image_token_id")
+    sees = getattr(config, "vision_config", None) is not None and hasattr(config, "image_token_id")
+    return AutoModelForImageTextToText if sees else AutoModelForCausalLM
 
 
 def check_pictures(model: Any, pictures: PictureTokens | None) -> None:
