@@ -18,6 +18,7 @@ import subprocess
 import sys
 import termios
 import time
+from functools import partial
 
 import gymnasium as gym
 import pytest
@@ -331,11 +332,15 @@ def test_at_a_terminal_keys_are_edited_and_interrupted(tmp_path):
     assert episode.stop_reason is StopReason.CUT and len(episode.steps) == 1
 
 
+def _piped():
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    command = [sys.executable, "-m", "agent_envs", "play", "--env", TOOL, "--seed", "0"]
+    interruptible = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(command, **pipes, text=True, preexec_fn=interruptible)
+
+
 def test_an_output_that_nobody_reads_is_no_traceback():
-    process = subprocess.Popen(
-        [sys.executable, "-m", "agent_envs", "play", "--env", TOOL, "--seed", "0"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    process = _piped()
     process.stdout.readline()
     process.stdout.close()
     process.stdin.write("/new\n" * 100)
@@ -345,11 +350,7 @@ def test_an_output_that_nobody_reads_is_no_traceback():
 
 
 def test_a_killed_pipe_is_no_traceback():
-    process = subprocess.Popen(
-        [sys.executable, "-m", "agent_envs", "play", "--env", TOOL, "--seed", "0"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    process = _piped()
     line = process.stdout.readline()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)

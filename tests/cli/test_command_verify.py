@@ -37,6 +37,7 @@ def test_the_claims_hold(root, capsys, agentr1):
 def test_other_bytes_are_found(monkeypatch, capsys):
     monkeypatch.setattr(verify, "ExpertPolicy", lambda noise, seed: RandomPolicy(seed=seed + 1))
     monkeypatch.setattr(verify, "_CLAIMS", {"bytes": verify._same_bytes})
+    monkeypatch.setattr(verify, "_IDS", verify.ENV_IDS[1:2])
     assert claims(capsys, 1) == {"bytes": False}
 
 
