@@ -86,19 +86,15 @@ def actions(env_id: str, policy: Any, n: int = 20, concurrency: int = 1) -> list
     return [[step.action for step in episode.steps] for episode in episodes]
 
 
-def test_a_task_without_an_expert_says_so() -> None:
-    episode = run_episode(gym.make("Test/Room-v0"), ExpertPolicy(), options={"index": 3})
-    assert episode.stop_reason is StopReason.ERROR and episode.error is not None
-    assert "RoomEnv has no expert for task 'task/3' (source 'a file'). Generated tasks have one" in episode.error
-
-
-def test_an_environment_without_an_expert_is_not_sent_back_to_its_own_data() -> None:
-    class Writing(RoomEnv):
-        def open_tasks(self) -> ListedTasks[Problem]:
-            return ListedTasks([Problem("task/0", "", "")], "generated", "all")
-
-    episode = run_episode(Writing(), ExpertPolicy(), options={"index": 0})
-    assert "the environment's expert_action(); or play another policy" in (episode.error or "")
+@pytest.mark.parametrize(
+    ("source", "todo"),
+    [("a file", "Generated tasks have one"), ("generated", "An expert is the environment's expert_action(); or play")],
+)
+def test_a_task_without_an_expert_says_so(source: str, todo: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RoomEnv, "open_tasks", lambda self: ListedTasks([*tasks()], source, "all"))
+    episode = run_episode(RoomEnv(), ExpertPolicy(), options={"index": 3})
+    assert episode.stop_reason is StopReason.ERROR
+    assert f"RoomEnv has no expert for task 'task/3' (source {source!r}). {todo}" in str(episode.error)
 
 
 @pytest.mark.parametrize("policy", [ExpertPolicy(noise=0.5, seed=1), RandomPolicy(seed=1)])
