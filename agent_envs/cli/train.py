@@ -65,7 +65,7 @@ def run(options: Options) -> str:
     of_episodes = ("agent", "score", "train_roles", "teacher", "branch", "levels", "curriculum")
     settings["chosen"] = {name: settings.pop(name) for name in of_episodes}
     composed = compose_run(**settings)
-    check_verl(composed.verl())
+    check_verl(verl := composed.verl())
     if composed.run.model is not None:
-        check_model(composed.run.model, composed.verl(), fetch=not dry_run)
+        check_model(composed.run.model, verl, fetch=not dry_run)
     return describe(composed) if dry_run else train(composed, trust=trust)
