@@ -22,25 +22,21 @@ def alike(first: object, second: object, above: int = 85) -> bool:
     >>> alike("tea tree oil", "Tea-Tree", 99), alike("grey camo", "gray camo"), alike("grey camo", "gray camo", 89)
     (True, True, False)
     """
-    return any(_ratio(*pair, above) > above for pair in _pairs(first, second))
+    if first is None or second is None:
+        return False
+    one, two = _words(str(first)), _words(str(second))
+    if not one or not two:
+        return False
+    shared = " ".join(sorted(one & two))
+    with_one = f"{shared} {' '.join(sorted(one - two))}".strip()
+    with_two = f"{shared} {' '.join(sorted(two - one))}".strip()
+    pairs = (shared, with_one), (shared, with_two), (with_one, with_two)  # the best one counts
+    return any(_ratio(*pair, above) > above for pair in pairs)
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def _words(text: str) -> frozenset[str]:
     return frozenset(_NOT_WORD.sub(" ", text.translate(_DROPPED)).lower().split())
-
-
-def _pairs(first: object, second: object) -> list[tuple[str, str]]:
-    """Return the pairs to compare (the best one counts): shared words, alone and with the other words of each side."""
-    if first is None or second is None:
-        return []
-    one, two = _words(str(first)), _words(str(second))
-    if not one or not two:
-        return []
-    shared = " ".join(sorted(one & two))
-    with_one = f"{shared} {' '.join(sorted(one - two))}".strip()
-    with_two = f"{shared} {' '.join(sorted(two - one))}".strip()
-    return [(shared, with_one), (shared, with_two), (with_one, with_two)]
 
 
 def _ratio(first: str, second: str, above: int) -> int:

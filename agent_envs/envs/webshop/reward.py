@@ -42,8 +42,11 @@ def purchase_reward(
     contains counts too.
     """
     kind = _type_reward(product, goal, tagger)
-    attributes = sum(wanted.lower() in text or _has_attribute(product, wanted) for wanted in goal.attributes)
-    chosen = _options_matched(options, goal)
+    attributes = sum(name.lower() in text or _has_attribute(product, name) for name in goal.attributes)
+    colors = [basic_color(value) for value in options.values()]
+    # The original compares the choice with a pair of name and value, written as "('color', 'wine red')".
+    wanted: Iterable[Any] = goal.options.items() if isinstance(goal.options, Mapping) else goal.options
+    chosen = sum(any(alike(color, asked) for color in colors) for asked in map(basic_color, wanted))
     cheap = price <= goal.price_upper if goal.price_upper > 0 else None
     asked = len(goal.attributes) + len(goal.options) + 1
     info = {**kind, "r_att": attributes / max(1, len(goal.attributes)), "w_att": len(goal.attributes) / asked}
@@ -78,10 +81,3 @@ def _has_attribute(product: Product, wanted: str) -> bool:
     return any(alike(attribute, wanted) for attribute in product.attributes) or any(
         wanted in text.lower() for text in (product.title, " ".join(product.bullets), product.description)
     )
-
-
-def _options_matched(options: Mapping[str, str], goal: Goal) -> int:
-    chosen = [basic_color(value) for value in options.values()]
-    # The original compares the choice with a pair of name and value, written as "('color', 'wine red')".
-    wanted: Iterable[Any] = goal.options.items() if isinstance(goal.options, Mapping) else goal.options
-    return sum(any(alike(choice, asked) for choice in chosen) for asked in map(basic_color, wanted))
