@@ -13,6 +13,7 @@ import re
 
 import pytest
 
+from agent_envs.cli.main import main
 from agent_envs.datasets import download as downloads
 from agent_envs.datasets.download import RELEASED, compare_released, download, released_files
 from agent_envs.datasets.prepare import PREPARERS, prepare
@@ -98,6 +99,23 @@ def test_a_server_that_never_goes_on_is_given_up(released, tmp_path):
     assert len(asked) < 10
 
 
+@pytest.mark.parametrize(
+    ("task", "says"),
+    [
+        ("alfworld", r"json_2.1.1_json.zip \(.*agentr1 prepare alfworld --from FOLDER"),
+        ("webshop", r"items_shuffle.json \(.*items_human_ins.json .* --from FOLDER"),
+    ],
+)
+def test_without_a_connection_it_is_said_what_to_do(task, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
+    known = {name: {"url": "http://127.0.0.1:9/x", "bytes": 9} for name in released_files(task)}
+    monkeypatch.setattr(downloads, "released_files", lambda task: known)
+    assert main(["prepare", task]) == 2
+    said = capsys.readouterr().err
+    assert re.search(f"could not download {says}", said) and "Traceback" not in said
+    assert not {task, *known} & {path.name for path in tmp_path.rglob("*")}
+
+
 def test_given_files_are_compared_with_the_released_ones(tmp_path, monkeypatch, caplog):
     rows = [{"question": "1 + 1?", "answer": "#### 2"}]
     file = tmp_path / "train.jsonl"
@@ -107,7 +125,11 @@ def test_given_files_are_compared_with_the_released_ones(tmp_path, monkeypatch, 
     changed, missing = (record.getMessage() for record in caplog.records)
     assert "train.jsonl is not the released file of this name" in changed
     assert "17f347dc51477c50d4efb83959dbb7c56297aba886e5544ee2aaed3024813465" in changed
-    assert "has no split test" in missing
+    assert "out has no split test, as" in missing
+    caplog.clear()
+    (tmp_path / "test.jsonl").write_text(file.read_text())
+    prepare("gsm8k", str(tmp_path), tmp_path / "whole")
+    assert "test.jsonl is not the released file" in caplog.text and "no split" not in caplog.text
     caplog.clear()
     file.rename(tmp_path / "mine_train.jsonl")
     prepare("gsm8k", str(tmp_path / "mine_train.jsonl"), tmp_path / "out")

@@ -15,7 +15,6 @@ import pytest
 import agent_envs
 from agent_envs.datasets import download as downloads
 from agent_envs.datasets import prepare
-from agent_envs.datasets.download import released_files
 from agent_envs.datasets.webshop import catalog as webshop_catalog
 from agent_envs.datasets.webshop.catalog import open_catalog
 from agent_envs.datasets.webshop.generated.shop import GeneratedShop
@@ -92,23 +91,11 @@ def test_written_files_are_the_generated_catalogue(tmp_path, monkeypatch, releas
         open_catalog("official")
 
 
-def _offer(monkeypatch: pytest.MonkeyPatch, url: str, sizes: dict[str, int]) -> None:
-    known = {name: {"url": f"{url}/{name}", "bytes": size} for name, size in sizes.items()}
-    monkeypatch.setattr(downloads, "released_files", lambda task: known)
-
-
-def test_without_a_connection_the_files_are_named(tmp_path, monkeypatch):
-    monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path))
-    _offer(monkeypatch, "http://127.0.0.1:9", dict.fromkeys(released_files("webshop"), 1))
-    with pytest.raises(DataError, match=r"items_shuffle.json \(.*items_human_ins.json .* --from FOLDER"):
-        prepare.prepare("webshop")
-    assert not list((tmp_path / "webshop-released").glob("*.json"))
-
-
 def test_the_released_files_are_downloaded(tmp_path, monkeypatch, released_files):
     site = released_files.write_shop(tmp_path / "site", 8)
     monkeypatch.setenv("AGENT_ENVS_DATA", str(tmp_path / "data"))
-    _offer(monkeypatch, site.as_uri(), {path.name: path.stat().st_size for path in site.iterdir()})
+    known = {path.name: {"url": path.as_uri(), "bytes": path.stat().st_size} for path in site.iterdir()}
+    monkeypatch.setattr(downloads, "released_files", lambda task: known)
     prepare.prepare("webshop")
     assert len(open_catalog("official")) == 8
 
