@@ -520,27 +520,6 @@ def test_the_original_engine_through_the_environment(released, capfd, original):
     assert capfd.readouterr() == ("", "")
 
 
-RESETS = """
-import json, sys, gymnasium as gym, agent_envs, psutil
-env = gym.make("AgentR1/ALFWorld-v0", **json.loads(sys.argv[1]))
-for k in range(12): env.reset(options={"index": k % 6})
-before = psutil.Process().memory_info().rss
-for k in range(2000): env.reset(options={"index": k % 6}); env.step("look")
-print((psutil.Process().memory_info().rss - before) / 2**20)
-"""
-
-
-@pytest.mark.parity
-def test_memory_of_the_original_engine_stays_flat(released):
-    pytest.importorskip("psutil")
-    kwargs = {"data": str(released), "split": "valid_train", "engine": "textworld"}
-    done = subprocess.run(
-        [sys.executable, "-c", RESETS, json.dumps(kwargs)], capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 50
-
-
 def test_files_that_only_the_original_plays(game, original):
     folder, path = game
     _edit(path, _replace("grammar", "You open the", "You pull open the"))

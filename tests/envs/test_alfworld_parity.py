@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 
 from agent_envs.datasets.alfworld.generate import game_document, problem_text
@@ -295,6 +296,20 @@ def test_a_broken_game_leaves_the_others(engine, capfd):
         engine.start("broken", lambda: {"pddl_domain": "(", "grammar": "", "pddl_problem": "("})
     assert engine.start("x", lambda: game_document(game.problem)) == begun
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parity
+def test_memory_of_both_processes_stays_flat(data_dir):
+    me = pytest.importorskip("psutil").Process()
+    folder = data_dir / "alfworld" / "json_2.1.1"
+    env = gym.make("AgentR1/ALFWorld-v0", data=str(folder), split="valid_train", engine="textworld")
+    sizes = []
+    for most in (12, 2000):
+        for k in range(most):
+            env.reset(options={"index": k % 6})
+            env.step("look")
+        sizes.append(sum(process.memory_info().rss for process in (me, *me.children())))
+    assert sizes[1] - sizes[0] < 50 << 20
 
 
 @pytest.mark.parity
