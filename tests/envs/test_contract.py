@@ -12,7 +12,7 @@ import agent_envs
 from agent_envs.branching import tried
 from agent_envs.errors import ConfigError
 from agent_envs.registration import PICTURE_IDS, make_env
-from agent_envs.testing import ContractError, check_text_env
+from agent_envs.testing import ContractError, _check_vectors, check_text_env
 from agent_envs.text_env import Outcome, TextEnv
 from agent_envs.wrappers import FormatReward, PrependInstructions, apply_wrappers, parse_wrapper
 from agent_envs.wrapping.specs import wrapper_names
@@ -30,7 +30,7 @@ def test_every_id_keeps_the_contract(env_id):
 @pytest.mark.slow
 @pytest.mark.parametrize("env_id", [env_id for env_id in IDS if env_id not in IN_PROCESSES])
 def test_every_id_keeps_the_contract_in_vectors(env_id):
-    check_text_env(env_id)
+    _check_vectors(env_id, {})
 
 
 @pytest.mark.parametrize("env_id", ["AgentR1/HotpotQA-v0", "AgentR1/PaperSearch-v0", "AgentR1/WebShop-v0"])
@@ -214,8 +214,6 @@ def test_format_reward_pays_for_well_formed_steps_at_the_tasks_end():
     assert rewards("word1") == [1.2]
     assert rewards("bad", "x", "word1") == [0.0, 0.0, pytest.approx(1 + 0.2 * 2 / 3)]
     assert rewards("x", "x", limit=2) == [0.0, 0.0]  # cut by the limit: never came to an end
-    with pytest.raises(ValueError, match="at least 0"):
-        FormatReward(Strict(), weight=-1)
 
 
 def test_instructions_are_shown_once():
@@ -232,7 +230,6 @@ def test_instructions_are_shown_once():
         ("FormatReward(weight=__import__('os'))", "must be a literal"),
         ("FormatReward(**{})", "Name\\(key=value"),
         ("FormatReward(weight=1, weight=2)", "weight is given twice"),
-        ("FormatReward(wait=1)", "FormatReward does not take 'wait'. Did you mean 'weight'. There are: 'weight'"),
         ("no_such_module:Wrapper", "wrapper no_such_module:Wrapper cannot be loaded"),
         ("(", "a wrapper is written"),
         ("", "a wrapper is written"),
