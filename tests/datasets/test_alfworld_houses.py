@@ -33,7 +33,7 @@ def _inventory(house):
 
 @pytest.fixture(scope="module")
 def samples():
-    return {split: [build_house(split, i, SIZE, FAMILIES) for i in range(250)] for split in GeneratedHouses.sizes}
+    return {split: [build_house(split, i, SIZE, FAMILIES) for i in range(100)] for split in GeneratedHouses.sizes}
 
 
 def test_classes_are_those_of_the_package():
@@ -70,7 +70,9 @@ def test_a_task_depends_on_its_name_alone(samples):
     assert build_house("train", 7, SIZE, FAMILIES).things == samples["train"][7].things
 
 
-def test_splits_share_no_task_and_unseen_no_scene(samples):
+def test_splits_share_no_task_and_unseen_no_scene():
+    small = (1, 1), ("look_at_obj_in_light",)  # few enough tasks that splits without a rule would share some
+    samples = {split: [build_house(split, i, *small) for i in range(150)] for split in GeneratedHouses.sizes}
     scenes = {split: {(h.scene.number, h.scene.size) for h in houses} for split, houses in samples.items()}
     goals = {split: {(h.scene.number, h.scene.size, h.target) for h in houses} for split, houses in samples.items()}
     inventories = {split: {_inventory(h) for h in houses} for split, houses in samples.items()}
@@ -115,7 +117,7 @@ def test_tasks_by_index():
 
 
 def test_a_written_problem_is_read_back_as_it_was(samples):
-    for house in samples["train"][:100]:
+    for house in samples["train"]:
         problem = house_problem(house)
         again = parse_problem(
             problem_text(problem), problem.task, family=problem.family, params=problem.params, wording=PACKAGED
