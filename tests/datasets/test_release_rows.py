@@ -304,17 +304,6 @@ def test_what_a_part_of_the_data_lacks_is_said(houses, release, tmp_path, caplog
         prepare(task, str(release), source="modelscope")
         assert said in caplog.records[-1].getMessage()
     assert not any("test_in_train" in record.getMessage() for record in caplog.records)  # all 100 of it
-    caplog.clear()
-    for split in ("train", "test"):
-        file = tmp_path / split / f"{split}.jsonl"
-        file.parent.mkdir()
-        file.write_text(json.dumps({"question": "How much more?", "answer": SOLUTION}))
-    prepare("gsm8k", str(tmp_path / "train" / "train.jsonl"), tmp_path / "part")
-    assert "part has no split test, as" in caplog.records[-1].getMessage()
-    caplog.clear()
-    (tmp_path / "test" / "test.jsonl").rename(tmp_path / "train" / "test.jsonl")
-    prepare("gsm8k", str(tmp_path / "train"), tmp_path / "whole")
-    assert not any("no split" in record.getMessage() for record in caplog.records)
     prepare("alfworld", str(houses[0] / "games"), tmp_path / "houses")
     assert "no split valid_seen and no split valid_unseen" in caplog.records[-1].getMessage()
 
@@ -325,18 +314,7 @@ WANTED = {"instruction": "a mug", "attributes": ["red"], "price_upper": 9.0, "go
 @pytest.mark.parametrize(
     ("task", "source", "row", "message"),
     [
-        (
-            "scienceworld",
-            "scienceworld_train",
-            ("Fly", {"task_name": "fly", "variation_idx": 1}),
-            ".* no task 'fly'",
-        ),
-        (
-            "scienceworld",
-            "scienceworld_train",
-            ("Boil", {"task_name": "boil", "variation_idx": True}),
-            ".* the variation True",
-        ),
+        ("scienceworld", "scienceworld_train", ("Fly", {"task_name": "fly", "variation_idx": 1}), ".* no task 'fly'"),
         ("webshop", "webshop_small_train", ("a mug", {**WANTED, "asin": None}), "expected text under 'asin', got None"),
         ("hotpotqa", "hotpotqa_distractor", ("Who?", ""), "the answer is empty"),
         ("musique", "musique", ("Who?", None), "the answer is empty"),
@@ -359,22 +337,14 @@ def test_released_houses_are_looked_for(houses, capsys):
 @pytest.mark.parametrize(
     ("read", "source", "message"),
     [
-        (
-            partial(qa_rows, "2wiki"),
-            "hotpotqa_distractor",
-            "a row of 2wiki, got one of hotpotqa ('hotpotqa_dis",
-        ),
+        (partial(qa_rows, "2wiki"), "hotpotqa_distractor", "a row of 2wiki, got one of hotpotqa ('hotpotqa_dis"),
         (partial(qa_rows, "musique"), "2wikimultihopqa", "a row of musique, got one of 2wiki"),
         (partial(qa_rows, "hotpotqa"), "openai/gsm8k", "a row of hotpotqa or 2wiki or musique, got one of gsm8k"),
         (query_rows, "hotpotqa_distractor", "a row of papersearch, got one of hotpotqa"),
         (gsm8k_rows, "bytedance/pasa", "a row of gsm8k, got one of papersearch"),
         (math_rows, "openai/gsm8k", "a row of mathcode, got one of gsm8k"),
         (science_rows, "webshop_full_test", "a row of scienceworld, got one of webshop"),
-        (
-            lambda data: gym.make("AgentR1/WebShop-v0", goals=data).reset(),
-            "alfworld_train",
-            "a row of webshop, got",
-        ),
+        (lambda data: gym.make("AgentR1/WebShop-v0", goals=data).reset(), "alfworld_train", "a row of webshop, got"),
     ],
 )
 def test_rows_of_another_data_set_are_refused(read, source, message, tmp_path):
@@ -414,18 +384,13 @@ def test_released_goals_are_played_in_their_splits(release, data_dir):
         rows = [row for row, _ in read_rows(release / "webshop" / f"{split}.parquet")]
         env = gym.make("AgentR1/WebShop-v0", split=split, max_episode_steps=50, **shop)
         assert len(env.unwrapped.tasks) == len(rows)
-        alone = {**shop, "goals": str(release / "webshop" / f"{split}.parquet")}
-        assert (
-            gym.make("AgentR1/WebShop-v0", split=split, **alone).unwrapped.tasks[0].goal == env.unwrapped.tasks[0].goal
-        )
+        goals = str(release / "webshop" / f"{split}.parquet")
+        alone = gym.make("AgentR1/WebShop-v0", split=split, **{**shop, "goals": goals})
+        assert alone.unwrapped.tasks[0].goal == env.unwrapped.tasks[0].goal
         for index in range(0, len(rows), 20):
             env.reset(options={"index": index})
             goal, said = env.unwrapped.tasks[index].goal, rows[index]["reward_model"]["ground_truth"]
-            assert (goal.asin, goal.instruction, goal.price_upper) == (
-                said["asin"],
-                said["instruction"],
-                said["price_upper"],
-            )
+            assert all(getattr(goal, name) == said[name] for name in ("asin", "instruction", "price_upper"))
             assert goal.options == {pair["name"]: pair["value"] for pair in said["goal_options"]}
             over, reward = False, 0.0
             while not over:

@@ -267,10 +267,7 @@ def test_the_small_shops_goals_are_the_released_rows(data_dir):
             said = row["reward_model"]["ground_truth"]
             goal = env.tasks.goals[said["goal_index"]]
             assert env.tasks[env.tasks.index_of(said["goal_index"])].goal is goal
-            assert (goal.asin, goal.instruction, goal.price_upper) == (
-                *(said["asin"], said["instruction"]),
-                said["price_upper"],
-            )
+            assert all(getattr(goal, name) == said[name] for name in ("asin", "instruction", "price_upper"))
             assert goal.options == {pair["name"]: pair["value"] for pair in said["goal_options"]}
 
 
