@@ -1,20 +1,25 @@
 """What environments of other packages share.
 
 Behaviours pinned here:
-1. A game with random numbers of its own prints nothing; what other threads print meanwhile is printed.
-2. A wrong name, split or argument is one message, and what could run the policy's text needs trust.
+1. A game prints nothing and has random numbers of its own; what other threads print meanwhile is printed.
+2. The contract of text environments holds.
+3. A wrong name, split or argument is one message, and what could run the policy's text needs trust.
 """
 
+import logging
 import random
 import sys
 import threading
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
-import agent_envs  # noqa: F401  (registers the ids)
 from agent_envs.envs.foreign import OwnDraws
 from agent_envs.errors import ConfigError
+from agent_envs.testing import check_text_env
+
+EXTRAS = "needs the extra suites or gem: pip install 'agent-envs[suites,gem]'"
 
 
 def test_only_the_games_own_output_is_dropped(capsys):
@@ -30,13 +35,39 @@ def test_only_the_games_own_output_is_dropped(capsys):
     assert capsys.readouterr().out == "of another thread\nlater\n"
 
 
+def _drawn(play):
+    """What the global generators draw after something is played."""
+    random.seed(3)
+    np.random.seed(3)
+    play()
+    return random.random(), np.random.random()
+
+
 def test_draws_are_the_games_own():
-    random.seed(3)
-    wanted = random.random()
-    random.seed(3)
-    with OwnDraws(1).playing():
-        random.random()
-    assert random.random() == wanted
+    def play():
+        with OwnDraws(1).playing():
+            random.random()
+            np.random.random()
+
+    assert _drawn(play) == _drawn(lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "game", "move"),
+    [("Gem", "gem", "game:Mastermind-v0-easy", "\\boxed{1 2}"), ("TextArena", "textarena", "Minesweeper-v0", "[2 2]")],
+)
+def test_nobodys_draws_and_logging_change(name, package, game, move):
+    pytest.importorskip(package, reason=EXTRAS)
+    handlers = list(logging.getLogger().handlers)
+
+    def play():
+        env = gym.make(f"AgentR1/{name}-v0", env=game)
+        first = env.reset(seed=5)[0]
+        env.step(move)
+        assert env.reset(seed=5)[0] == first
+
+    assert _drawn(play) == _drawn(lambda: None)
+    assert logging.getLogger().handlers == handlers
 
 
 EVALUATED = ("binary_matrix", "countdown", "n_queens", "spiral_matrix", "string_insertion", "composite")
@@ -73,8 +104,28 @@ WRONG = [
 ]  # fmt: skip
 
 
+KEPT = [
+    ("Gem", "gem", {"env": "game:Mastermind-v0-easy"}, True),
+    ("Gem", "gem", {"env": "game:GuessTheNumber-v0-random"}, False),
+    ("ReasoningGym", "reasoning_gym", {}, True),
+    ("RLVE", "Gym.environment", {}, False),
+    *(("SkyRLGym", "skyrl_gym", {"env": name}, name == "gsm8k") for name in ("aime", "gsm8k", "gsm8k_multi_turn")),
+    ("TextArena", "textarena", {"env": "Mastermind-v0"}, False),
+    ("TextArena", "textarena", {"env": "TicTacToe-v0"}, False),
+    ("TextArena", "textarena", {"env": "Nim-v0", "player": "both"}, False),
+    *(pytest.param("TextArena", "textarena", {"env": f"{name}-v0"}, name == "Sokoban", marks=pytest.mark.slow)
+      for name in ("Sokoban", "Minesweeper", "Blackjack", "ConnectFour", "KuhnPoker")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "package", "kwargs", "vectors"), KEPT)
+def test_they_keep_the_contract(name, package, kwargs, vectors):
+    pytest.importorskip(package, reason=EXTRAS)
+    check_text_env(f"AgentR1/{name}-v0", env_kwargs=kwargs, vectors=vectors)
+
+
 @pytest.mark.parametrize(("name", "package", "kwargs", "message"), WRONG)
 def test_wrong_arguments(name, package, kwargs, message):
-    pytest.importorskip(package, reason="needs the extra suites or gem: pip install 'agent-envs[suites,gem]'")
+    pytest.importorskip(package, reason=EXTRAS)
     with pytest.raises(ConfigError, match=message):
         gym.make(f"AgentR1/{name}-v0", **kwargs)

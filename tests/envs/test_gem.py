@@ -1,18 +1,15 @@
 """The games of gem: the same as in the package's own loop, move by move.
 
-Behaviours pinned here:
-1. What is said, rewards and ends are the package's own; a winning move wins.
-2. The contract of text environments holds; games draw from random numbers of their own.
+What is said, rewards and ends are the package's own.
 """
 
-import logging
 import random
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
-from agent_envs.testing import check_text_env
+import agent_envs  # noqa: F401  (registers the ids)
 
 ENV_ID = "AgentR1/Gem-v0"
 gem = pytest.importorskip("gem", reason="needs the extra gem: pip install 'agent-envs[gem]'")
@@ -48,22 +45,3 @@ def test_games_are_those_of_the_package(name, episodes):
                 break
         assert over
     env.close()
-
-
-@pytest.mark.parametrize("name", ["game:Mastermind-v0-easy", "game:GuessTheNumber-v0-random"])
-def test_it_keeps_the_contract_and_the_winning_move_wins(name):
-    check_text_env(ENV_ID, env_kwargs={"env": name}, vectors=name.endswith("easy"))
-
-
-def test_nobodys_draws_and_logging_change():
-    random.seed(1)
-    np.random.seed(1)
-    wanted = random.random(), np.random.random()
-    random.seed(1)
-    np.random.seed(1)
-    handlers = list(logging.getLogger().handlers)
-    env = gym.make(ENV_ID)
-    env.reset(seed=0)
-    env.step("\\boxed{1 2}")
-    assert (random.random(), np.random.random()) == wanted
-    assert logging.getLogger().handlers == handlers

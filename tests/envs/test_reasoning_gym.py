@@ -1,15 +1,12 @@
 """The problems of reasoning-gym: the same as from the package, task by task.
 
-Behaviours pinned here:
-1. Questions, answers and scores are the package's own; its own answer wins.
-2. The contract of text environments holds.
-3. What runs the policy's text as Python is refused unless it is trusted.
+Questions, answers and scores are the package's own; its own answer wins.
 """
 
 import gymnasium as gym
 import pytest
 
-from agent_envs.testing import check_text_env
+import agent_envs  # noqa: F401  (registers the ids)
 
 ENV_ID = "AgentR1/ReasoningGym-v0"
 pytest.importorskip("reasoning_gym", reason="needs the extra suites: pip install 'agent-envs[suites]'")
@@ -31,7 +28,3 @@ def test_episodes_are_those_of_the_package(dataset):
             _, reward, terminated, _, info = env.step(f"I think so. <answer>{answer}</answer>")
             wanted = float(source.score_answer(answer, entry))
             assert (reward, terminated, info["success"]) == (wanted, True, wanted >= 1.0)
-
-
-def test_it_keeps_the_contract():
-    check_text_env(ENV_ID)

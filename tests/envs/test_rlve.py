@@ -2,8 +2,7 @@
 
 Behaviours pinned here:
 1. Problems and rewards are the package's own; its own answer wins.
-2. The contract of text environments holds; nobody's random numbers and environment variables change.
-3. What runs the policy's text as Python is refused unless it is trusted.
+2. Nobody's random numbers and environment variables change.
 """
 
 import os
@@ -12,7 +11,7 @@ import random
 import gymnasium as gym
 import pytest
 
-from agent_envs.testing import check_text_env
+import agent_envs  # noqa: F401  (registers the ids)
 
 ENV_ID = "AgentR1/RLVE-v0"
 pytest.importorskip("Gym.environment", reason="needs the extra suites: pip install 'agent-envs[suites]'")
@@ -46,7 +45,3 @@ def test_problems_are_those_of_the_package(name, episodes):
             wanted = source.verifier(text)
             assert (reward, terminated, info["success"]) == (wanted["reward"], True, bool(wanted["accuracy"]))
             assert text != right or info["success"]
-
-
-def test_it_keeps_the_contract():
-    check_text_env(ENV_ID, vectors=False)
