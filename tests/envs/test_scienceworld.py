@@ -156,7 +156,8 @@ def test_a_failed_task_ends_with_its_score(env):
 
 @pytest.mark.slow
 def test_splits_are_the_packages_variations(package):
-    for family in package.get_task_names():
+    assert {family: package.get_max_variations(family) for family in package.get_task_names()} == VARIATIONS
+    for family in {total % 4: family for family, total in VARIATIONS.items()}.values():  # to load all takes long
         package.load(family, 0, "", False)
         assert variations(family, "train") == package.get_variations_train()
         assert variations(family, "validation") == package.get_variations_dev()
