@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from agent_envs.audit.findings import Finding
-from agent_envs.audit.play import Act, Arena, Played, View, extended, scripted
+from agent_envs.audit.play import Act, Arena, Played, View, scripted
 from agent_envs.audit.study import Study
 from agent_envs.branching import restore, snapshot
 from agent_envs.errors import what_failed
@@ -34,7 +34,7 @@ class Watch:
         self.findings: dict[str, Finding] = {}
 
     def __call__(self, played: Played) -> None:
-        for step in played.episode.steps:
+        for step in played.steps:
             reward, info = step.reward, step.info
             if not math.isfinite(reward):
                 self._note("range", "a reward that is no number", f"the reward is {reward}", played)
@@ -66,7 +66,7 @@ def repeats(arena: Arena, study: Study) -> Iterator[Finding]:
         best = study.full
         if (expert := study.experts.get(task)) is not None:
             best = max(best, expert.reward)
-            paid = [number for number, step in enumerate(expert.episode.steps, start=1) if step.reward > 0]
+            paid = [number for number, step in enumerate(expert.steps, start=1) if step.reward > 0]
             scripts += [("a paid action again and again", expert.actions[:number]) for number in paid]
         if task in study.golds:
             answer = study.written(task)
@@ -82,7 +82,7 @@ def repeats(arena: Arena, study: Study) -> Iterator[Finding]:
                 yield Finding("repeat", name, why, shown)
         for call in calls:
             played = arena.play(task, _for_ever([call]), patient=True)
-            times = sum(step.reward > 0 for step in played.episode.steps)
+            times = sum(step.reward > 0 for step in played.steps)
             if times > 3 and played.reward >= 0.5 * study.full and not played.success:
                 why = f"the same call is paid {times} times, {played.reward:.4g} in all, without an answer"
                 yield Finding("repeat", "the same call again and again", why, played)
@@ -119,7 +119,7 @@ def after_end(arena: Arena, study: Study) -> Iterator[Finding]:
     for task in arena.tasks[:_TASKS]:
         actions = _script(study, task)
         played = arena.play(task, scripted(actions))
-        if not played.over or not (played.episode.steps[-1].terminated or len(actions) < arena.limit):
+        if not played.over or not (played.steps[-1].terminated or len(actions) < arena.limit):
             continue
         # What a step after the end does is open in Gymnasium: there, only idleness must not be paid.
         for action in (actions[-1], "") if isinstance(arena.env.unwrapped, TextEnv) else ("",):
@@ -130,7 +130,7 @@ def after_end(arena: Arena, study: Study) -> Iterator[Finding]:
                 continue
             if float(result[1]) > 0:
                 why = f"reward {float(result[1]):g} for a step after the one that ended the episode"
-                yield Finding("after_end", "an action after the end", why, extended(played, action, *result))
+                yield Finding("after_end", "an action after the end", why, played.extended(action, *result))
 
 
 def _script(study: Study, task: int) -> list[str]:
@@ -181,8 +181,7 @@ def difference(one: Transcript, other: Transcript) -> str:
     """Return where the second of two transcripts that differ leaves the first."""
     for step, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
-            what = next(name for name, x, y in zip(_PARTS, a, b, strict=True) if x != y)
-            before, after = next((x, y) for x, y in zip(a, b, strict=True) if x != y)
+            what, before, after = next(part for part in zip(_PARTS, a, b, strict=True) if part[1] != part[2])
             return f"at step {step} the {what} is {str(after)[:100]!r} instead of {str(before)[:100]!r}"
     return f"{len(other) - 1} steps instead of {len(one) - 1}"
 

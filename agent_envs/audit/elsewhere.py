@@ -97,7 +97,7 @@ def _replies(request: Mapping[str, Any]) -> list[Any]:
         arena = Arena(maker_of(load_function(name, "env"), request["env_kwargs"]), 1)
     try:
         played = [arena.play(task, scripted(actions), patient=True) for task, actions in request["plays"]]
-        return [[one.instructions, one.episode.tools, one.transcript] for one in played]
+        return [[one.instructions, one.tools, one.transcript] for one in played]
     finally:
         arena.close()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.audit.play import Played
-from agent_envs.episodes.record import Episode, write_episodes
+from agent_envs.episodes.record import write_episodes
 from agent_envs.files import write_text
 from agent_envs.text import count_of, plain
 
@@ -144,19 +144,6 @@ class Certificate:
         """The findings with the names of their episodes: number and kind."""
         return [(f"{number:02d}-{finding.kind}", finding) for number, finding in enumerate(self.findings, start=1)]
 
-    def named_episodes(self) -> list[Episode]:
-        """Return the findings' episodes, named by kind and number, with infos as JSON has them."""
-        return [
-            dataclasses.replace(
-                f.played.episode,
-                episode_id=label,
-                reset_info=_plain(f.played.episode.reset_info),
-                steps=tuple(dataclasses.replace(step, info=_plain(step.info)) for step in f.played.episode.steps),
-            )
-            for label, f in self.labelled
-            if f.played is not None
-        ]
-
     def to_dict(self) -> dict[str, Any]:
         """Return the certificate as JSON has it; the same audit of the same versions gives the same."""
         counts = Counter(attempt.kind for attempt in self.attempts)
@@ -186,8 +173,18 @@ class Certificate:
 
     def write(self, folder: Path) -> None:
         """Write `certificate.json` and the findings' episodes, which `agentr1 view FOLDER` shows."""
+        episodes = [
+            dataclasses.replace(
+                f.played,
+                episode_id=label,
+                reset_info=_plain(f.played.reset_info),
+                steps=tuple(dataclasses.replace(step, info=_plain(step.info)) for step in f.played.steps),
+            )
+            for label, f in self.labelled
+            if f.played is not None
+        ]
         folder.mkdir(parents=True, exist_ok=True)
-        write_episodes(folder / "episodes.jsonl", self.named_episodes())
+        write_episodes(folder / "episodes.jsonl", episodes)
         write_text(folder / "certificate.json", json.dumps(self.to_dict(), indent=1) + "\n")
 
     def table(self) -> str:

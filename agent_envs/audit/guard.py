@@ -40,20 +40,18 @@ class Guard:
         self._since: float | None = None
         self._over = threading.Event()
         self._former: Any = None
-        self._active = False
 
     def __enter__(self) -> Guard:
         main = threading.main_thread()
         if hasattr(signal, "pthread_kill") and threading.current_thread() is main:
             self._former = signal.signal(signal.SIGALRM, self._ring)
-            self._active = True
             threading.Thread(target=self._watch, args=(main.ident, os.getppid()), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._since = None
         self._over.set()
-        if self._active:
+        if self._former is not None:
             signal.signal(signal.SIGALRM, self._former)
 
     @contextlib.contextmanager

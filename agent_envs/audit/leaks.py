@@ -61,7 +61,7 @@ def leaks(arena: Arena, study: Study) -> Iterator[Finding]:
 def _at_reset(arena: Arena, task: int) -> Iterator[Place]:
     """Yield what can be read before any action, beside the first observation."""
     played = arena.play(task, scripted([]))
-    shown = played.episode.reset_info
+    shown = played.reset_info
     places = {
         "reset's info": {name: value for name, value in shown.items() if name not in _MEANT},
         "the instructions": played.instructions,
@@ -178,7 +178,7 @@ def _option(arena: Arena, study: Study, name: str, value: Any) -> Finding | None
 
 
 def _told(played: Played) -> Iterator[str]:
-    for _, entry in (*leaves(played.episode.reset_info), *leaves(played.instructions)):
+    for _, entry in (*leaves(played.reset_info), *leaves(played.instructions)):
         yield from (entry,) if isinstance(entry, str) else entry
 
 

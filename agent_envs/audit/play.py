@@ -57,77 +57,59 @@ Act = Callable[[View], str | None]
 """Returns the next action; None leaves the episode."""
 
 
-@dataclass(slots=True)
-class Played:
-    """An episode that was played, and its task."""
+class Played(Episode):
+    """An episode that was played, and what an audit asks of it."""
 
-    task: int
-    episode: Episode
+    __slots__ = ()
+
+    @property
+    def task(self) -> int:
+        """The task's index, or the seed of the reset."""
+        return int(self.index if self.seed is None else self.seed)  # type: ignore[arg-type]
 
     @property
     def start(self) -> str:
         """The first observation."""
-        steps = self.episode.steps
-        return str(steps[0].observation if steps else self.episode.final_observation)
-
-    @property
-    def instructions(self) -> str:
-        """How to act, as the environment said it in this task."""
-        return self.episode.instructions
+        return str(self.steps[0].observation if self.steps else self.final_observation)
 
     @property
     def actions(self) -> list[str]:
         """What was said."""
-        return [step.action for step in self.episode.steps]
-
-    @property
-    def reward(self) -> float:
-        """The sum of the rewards."""
-        return self.episode.reward
+        return [step.action for step in self.steps]
 
     @property
     def over(self) -> bool:
         """Whether the task or a limit ended it."""
-        return self.episode.stop_reason in (StopReason.TERMINATED, StopReason.TRUNCATED)
-
-    @property
-    def error(self) -> str:
-        """The traceback of what the environment raised, or ""."""
-        return self.episode.error or ""
+        return self.stop_reason in (StopReason.TERMINATED, StopReason.TRUNCATED)
 
     @property
     def info(self) -> dict[str, Any]:
         """The latest info."""
-        return self.episode.steps[-1].info if self.episode.steps else self.episode.reset_info
+        return self.steps[-1].info if self.steps else self.reset_info
 
     @property
-    def success(self) -> bool | None:
-        """What the info of the last step says; None if it says nothing."""
-        told = self.info.get("success") if self.episode.steps else None
+    def told(self) -> bool | None:
+        """Whether the info of the last step calls the task solved; None if it says nothing."""
+        told = self.info.get("success") if self.steps else None
         return None if told is None else bool(told)
 
     @property
     def last(self) -> str:
         """The last observation."""
-        return str(self.episode.final_observation)
+        return str(self.final_observation)
 
     @property
     def transcript(self) -> list[tuple[Any, ...]]:
         """What the same actions must lead to again: observation, reward, end, truncation and success of each step."""
-        steps = self.episode.steps
-        shown = [*(step.observation for step in steps), self.episode.final_observation]
-        told = [(step.reward, step.terminated, step.truncated, step.info.get("success")) for step in steps]
+        shown = [*(step.observation for step in self.steps), self.final_observation]
+        told = [(step.reward, step.terminated, step.truncated, step.info.get("success")) for step in self.steps]
         return [(text, *rest) for text, rest in zip(shown, [(0.0, False, False, None), *told], strict=True)]
 
-
-def extended(played: Played, action: str, *result: Any) -> Played:
-    """Return an episode with one more step: an action and what `step` returned for it."""
-    observation, reward, terminated, truncated, info = result
-    step = Step(played.last, action, float(reward), bool(terminated), bool(truncated), dict(info))
-    episode = dataclasses.replace(
-        played.episode, steps=(*played.episode.steps, step), final_observation=_text(observation)
-    )
-    return dataclasses.replace(played, episode=episode)
+    def extended(self, action: str, *result: Any) -> Played:
+        """Return the episode with one more step: an action and what `step` returned for it."""
+        observation, reward, terminated, truncated, info = result
+        step = Step(self.last, action, float(reward), bool(terminated), bool(truncated), dict(info))
+        return dataclasses.replace(self, steps=(*self.steps, step), final_observation=_text(observation))
 
 
 class _Said(Response):
@@ -290,11 +272,10 @@ class Arena:
         if self.refused is not None:
             raise self.refused
         episode = run.episode()
-        if error is not None:
-            episode = dataclasses.replace(episode, error=error)
-        played = Played(task, episode)
-        if played.error and len(player.actions) > len(episode.steps):  # the action that failed
-            played = extended(played, player.actions[-1], played.last, 0.0, False, False, {})
+        values = {field.name: getattr(episode, field.name) for field in dataclasses.fields(episode)}
+        played = Played(**{**values, "error": error or episode.error})
+        if played.error and len(player.actions) > len(played.steps):  # the action that failed
+            played = played.extended(player.actions[-1], played.last, 0.0, False, False, {})
         if stuck is not None:
             stuck.played = played
             raise stuck

@@ -164,7 +164,7 @@ def tried(arena: Arena, study: Study, progress: bool) -> Iterator[tuple[Attempt,
             played.append(arena.play(task, attack.act, patient=attack.patient))
             if len(played) == attack.sample and not any(study.solved(one) or one.reward > 0 for one in played):
                 break
-            steps = (step for one in played for step in one.episode.steps)
+            steps = (step for one in played for step in one.steps)
             if len(played) == _REFUSED and all(s.info.get("invalid_action") is True and s.reward <= 0 for s in steps):
                 break
         yield judged(study, attack.kind, attack.name, [one for one in played if one.actions])

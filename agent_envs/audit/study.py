@@ -38,8 +38,7 @@ class Study:
 
     def solved(self, played: Played) -> bool:
         """Return whether an episode counts as solved: its info says so, or it was paid in full."""
-        told = played.success
-        return told if told is not None else played.reward >= 0.99 * self.full > 0
+        return played.reward >= 0.99 * self.full > 0 if played.told is None else played.told
 
     def pay(self, played: Played) -> float:
         """Return an episode's return as a share of a solved task's, from 0 to 1."""
@@ -77,7 +76,7 @@ def study(arena: Arena, expert: Act, chance: float) -> Study:
             rights[task] = right
     if not any(played.actions for played in known.experts.values()):
         known.experts = _answered(arena, rights)  # there is none; what failed are resets
-    won = [played for played in known.experts.values() if played.success or (played.success is None and played.reward)]
+    won = [played for played in known.experts.values() if played.success or (played.told is None and played.reward)]
     if won:
         returns = sorted(played.reward for played in won)
         known.full = returns[len(returns) // 2] or 1.0
@@ -100,7 +99,7 @@ def _answered(arena: Arena, rights: dict[int, str]) -> dict[int, Played]:
     """Return the episodes of the right answers, in the form that the environment pays; none if it pays for few."""
     for form in FORMS if rights else ():
         played = {task: arena.play(task, scripted([form.format(right)])) for task, right in rights.items()}
-        if 2 * sum(bool(one.success) or one.reward > 0 for one in played.values()) > len(played):
+        if 2 * sum(one.success or one.reward > 0 for one in played.values()) > len(played):
             return played
     return {}
 
