@@ -19,7 +19,8 @@ from agent_envs.cli.main import main
 TOOL = "AgentR1/GSM8KTool-v0"
 
 
-def test_the_released_tool_is_found_and_shown(tmp_path, capsys):
+def test_the_released_tool_is_found_and_shown(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("agent_envs.audit.run.hash_seeds", lambda *given: ("not compared", []))  # two processes
     kwargs = ["--env-kwargs", '{"tool": "check_answer"}']
     assert main(["audit", "--env", TOOL, *kwargs, "--tasks", "3", "--out", str(tmp_path)]) == 3
     said = capsys.readouterr().out

@@ -5,7 +5,7 @@ Behaviours pinned here:
 2. Whatever an environment raises is a finding, SystemExit included; resets that fail are no traceback.
 3. An environment that ends the process is one message with the task and the action, never status 0 or a certificate.
 4. What an environment prints is not shown beside a certificate, and its texts cannot command a terminal.
-5. What differs with the seed of hashes is found in processes of their own: tasks, rewards and the order of tools.
+5. What differs with the seed of hashes is found in processes of their own.
 """
 
 import json
@@ -56,7 +56,7 @@ def test_an_action_that_does_not_return_is_found():
     assert time.monotonic() - began < 20
     (finding,) = (finding for finding in found.findings if finding.kind == "crash")
     assert finding.played.actions == ["7"] and "0.3 seconds" in finding.why and "stopped" in found.checks
-    assert found.named_episodes()[0].steps[0].action == "7" and found.attempts
+    assert found.attempts
     assert signal.getsignal(signal.SIGALRM) is before
 
 
@@ -97,8 +97,6 @@ class Env(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        if self.fault == "task":
-            return "Which is first: " + " ".join({"red", "green", "blue", "white", "black"}) + "?", {}
         return "Say a number.", {}
 
     def step(self, action):
@@ -141,9 +139,8 @@ def test_what_an_environment_prints_or_leaves_running_is_not_shown(module):
     assert finding["name"] == "nobody solves a task" and (ran.returncode, ran.stderr) == (3, "")
 
 
-@pytest.mark.parametrize("fault", ["task", "reward"])
-def test_what_depends_on_the_seed_of_hashes_is_found(module, fault, monkeypatch):
+def test_what_depends_on_the_seed_of_hashes_is_found(module, monkeypatch):
     monkeypatch.syspath_prepend(str(module))
-    found = audit("hostile_envs:Hostile-v0", env_kwargs={"fault": fault}, tasks=2)
+    found = audit("hostile_envs:Hostile-v0", env_kwargs={"fault": "reward"}, tasks=2)
     (finding,) = (finding for finding in found.findings if finding.name == "two seeds of hashes")
     assert finding.kind == "nondeterminism" and finding.played is not None and "order of sets" in finding.why
