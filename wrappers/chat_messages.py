@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, SupportsFloat
+from typing import Any
 
 import gymnasium as gym
 
@@ -21,15 +21,14 @@ from agent_envs.messages import (
 )
 from agent_envs.parsers.parser import Parser
 from agent_envs.parsers.reasoning import strip_reasoning
-from agent_envs.pictures.picture import ImageObservation
 from agent_envs.spaces import ImageText, MessagesSpace, kept_action
 from agent_envs.text import clean_text
-from agent_envs.wrapping.order import Place, PlacedWrapper
+from agent_envs.wrapping.order import ObservationWrapper, Place, Shown
 
 _LEAST_ROOM = 400  # characters of JSON; with less left the prompt is full
 
 
-class ChatMessages(PlacedWrapper):
+class ChatMessages(ObservationWrapper):
     """Make each observation the complete next prompt: a list of messages that grows by two or more with every step.
 
     The instructions are the system message, and ``instructions`` is empty, so that nothing is shown twice. The first
@@ -78,7 +77,6 @@ class ChatMessages(PlacedWrapper):
         space = env.observation_space
         pictures = (self.max_images, space.max_side) if isinstance(space, ImageText) else ()
         self.observation_space = MessagesSpace(max_length, *pictures)
-        self.last_observation: list[Message] = []
         self._messages: list[Message] = []
         self._room = self._images_left = 0
 
@@ -92,24 +90,21 @@ class ChatMessages(PlacedWrapper):
         """The tools in words; empty if the system message has them."""
         return "" if self.tools_as == "text" else self.env.get_wrapper_attr("tool_instructions")
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[list[Message], dict[str, Any]]:
-        observation, info = self.env.reset(seed=seed, options=options)
-        self._begin()
-        self._add_observation(observation, info)
-        return self._shown(), info
-
-    def step(self, action: str) -> tuple[list[Message], SupportsFloat, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        if info.get("rebuilt", False):
+    def _observed(self, observation: Any, info: dict[str, Any], action: str | None, over: bool) -> Shown:
+        if action is None or info.get("rebuilt", False):
             self._begin()
         else:
             text = clean_text(kept_action(action, self.env.action_space))
             text = strip_reasoning(text, action_parser(self.env)) if self.reasoning == "strip" else text
             self._add({"role": "assistant", "content": text})
-        self._add_observation(observation, info)
-        return self._shown(), reward, terminated, truncated or (self._room < _LEAST_ROOM and not terminated), info
+        for message in observation_messages(observation, {} if self.tools_as == "text" else info):
+            self._add(message)
+        self._full = self._room < _LEAST_ROOM
+        return copied(self._messages), info
+
+    def _remembered(self, observation: Any, info: dict[str, Any]) -> Shown:
+        self.last_observation = [*self._messages]  # which stay here
+        return observation, info
 
     def _begin(self) -> None:
         self._messages, self._room = [], self.max_length - len("[]")
@@ -118,10 +113,6 @@ class ChatMessages(PlacedWrapper):
         system = "\n\n".join(filter(None, map(self.env.get_wrapper_attr, names)))
         if system:
             self._add({"role": "system", "content": system})
-
-    def _add_observation(self, observation: str | ImageObservation, info: dict[str, Any]) -> None:
-        for message in observation_messages(observation, {} if self.tools_as == "text" else info):
-            self._add(message)
 
     def _add(self, message: Message) -> None:
         pictures = 0 if isinstance(message["content"], str) else len(pictures_of([message]))
@@ -139,10 +130,6 @@ class ChatMessages(PlacedWrapper):
         self._messages.append(message)
         self._room -= cost
         self._images_left -= pictures
-
-    def _shown(self) -> list[Message]:
-        self.last_observation = [*self._messages]  # stays here: snapshots copy it
-        return copied(self._messages)
 
 
 def action_parser(env: gym.Env[Any, str]) -> Parser | None:

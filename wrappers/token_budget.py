@@ -6,7 +6,7 @@ import functools
 from bisect import bisect
 from collections.abc import Callable, Mapping
 from itertools import chain
-from typing import Any, SupportsFloat
+from typing import Any
 
 import gymnasium as gym
 
@@ -86,10 +86,6 @@ class TokenBudget(ContextWrapper):
             )
         return messages, info
 
-    def step(self, action: str) -> tuple[list[Message], SupportsFloat, bool, bool, dict[str, Any]]:
-        messages, reward, terminated, truncated, info = super().step(action)
-        return messages, reward, terminated, truncated or (info["prompt_tokens"] > self.n and not terminated), info
-
     def note_response(self, response: Response) -> None:
         """Take note of the policy's response, whose tokens the next prompt holds; rollouts call this."""
         self._response = response
@@ -132,6 +128,7 @@ class TokenBudget(ContextWrapper):
         if ids is None:
             candidate, ids = self._cut_down(candidate)
         self._whole, self._kept, self._prompt_ids = copied(messages), copied(candidate), ids
+        self._full = len(ids) > self.n
         return candidate, {
             "dropped_exchanges": self._dropped + self._beneath,
             "shortened_messages": self._shortened,

@@ -75,6 +75,7 @@ class ObservationWrapper(PlacedWrapper):
     """Base of the wrappers that change what is sent to the environment (`_sent`) or what comes back (`_observed`)."""
 
     last_observation: Any = ""
+    _full = False  # whether no further step can be shown, which truncates the episode
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         return self._remembered(*self._observed(*self.env.reset(seed=seed, options=options), None, False))
@@ -82,7 +83,7 @@ class ObservationWrapper(PlacedWrapper):
     def step(self, action: str) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(self._sent(action))
         observation, info = self._remembered(*self._observed(observation, info, action, terminated or truncated))
-        return observation, reward, terminated, truncated, info
+        return observation, reward, terminated, truncated or (self._full and not terminated), info
 
     def _remembered(self, observation: Any, info: dict[str, Any]) -> Shown:
         self.last_observation = copied(observation) if isinstance(observation, list) else observation
