@@ -44,7 +44,6 @@ class JSONStream:
         self._file: BinaryIO
         self._decoder = json.JSONDecoder()
         self._buffer, self._at = "", 0
-        self._bytes = 0
         self._ended = False
         self._rows = False  # whether errors name lines
         self._line, self._counted = 1, 0  # the line of the buffer's position `_counted`
@@ -156,7 +155,6 @@ class JSONStream:
         except OSError as e:
             raise DataError(f"{self.path}, after entry {self.number}: cannot be read: {e.strerror}") from e
         self._ended = not data
-        self._bytes += len(data)
         if self._report and data:
             self._report(len(data))
         self._line += self._buffer.count("\n", self._counted, self._at)
@@ -164,7 +162,7 @@ class JSONStream:
 
     @property
     def _place(self) -> str:
-        return self.where if self._rows else f"{self.path}, after entry {self.number}, before byte {self._bytes}"
+        return self.where if self._rows else f"{self.path}, after entry {self.number}, before byte {self._file.tell()}"
 
     def _error(self, problem: str) -> DataError:
         """Return the error for this position; without a `problem` the file ends too early."""

@@ -65,7 +65,7 @@ class Played(Episode):
     @property
     def task(self) -> int:
         """The task's index, or the seed of the reset."""
-        return int(self.index if self.seed is None else self.seed)  # type: ignore[arg-type]
+        return (self.index or 0) if self.seed is None else self.seed
 
     @property
     def start(self) -> str:

@@ -138,7 +138,7 @@ def shortened(steps: Sequence[Any]) -> list[tuple[Any, list[int]]]:
             begun = _begun({name: getattr(steps[step.after], name) for name in names})
             own = {name: getattr(step, name) for name in _GROWING}
             shared = [
-                0 if value is None or isinstance(value, str | dict) else _alike(value, start)
+                0 if value is None or isinstance(value, str | dict) else common_length(value, start)
                 for value, start in zip(own.values(), begun, strict=True)
             ]
             left: dict[str, Any] = {name: own[name][n:] for name, n in zip(own, shared, strict=True) if n}
@@ -166,10 +166,10 @@ def whole(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return out
 
 
-def _alike(one: Sequence[Any], other: Sequence[Any]) -> int:
+def common_length(one: Sequence[Any], other: list[Any]) -> int:
     """Return with how many equal elements both begin.
 
-    >>> _alike([1, 2, 3], [1, 2, 4, 5])
+    >>> common_length([1, 2, 3], [1, 2, 4, 5])
     2
     """
     if list(one[: len(other)]) == other:

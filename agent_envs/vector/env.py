@@ -227,8 +227,7 @@ class TextVectorEnv(VectorEnv[tuple[Observation, ...], Sequence[str | None], np.
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of each environment (or read an attribute) and return the results."""
-        values = (env.get_wrapper_attr(name) for env in self.envs)
-        return tuple(value(*args, **kwargs) if callable(value) else value for value in values)
+        return tuple(value(*args, **kwargs) if callable(value) else value for value in self.get_attr(name))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Return an attribute of each environment; its wrappers are searched first."""

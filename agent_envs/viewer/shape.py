@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from agent_envs.adapters.merging import plan_rows
 from agent_envs.episodes.curves import STEP_FILE
-from agent_envs.episodes.plain import whole
+from agent_envs.episodes.plain import common_length, whole
 from agent_envs.errors import DataError
 from agent_envs.messages import ToolCall, latest_words
 from agent_envs.parsers.detect import parse_recorded
@@ -224,8 +224,7 @@ def _steps(steps: Sequence[Mapping[str, Any]], tools: Sequence[str], decode: Dec
             shown["row"] = rows.get(number, -1)
             prompt = step.get("prompt_ids")
             if prompt is not None:
-                differs = (i for i, (a, b) in enumerate(zip(before, prompt, strict=False)) if a != b)
-                common = next(differs, min(len(before), len(prompt)))
+                common = common_length(prompt, before)
                 shown["prompt_ids"] = {"kept": common, "new": list(prompt[common:])}
                 before = [*prompt, *ids]
             if decode is not None:
@@ -286,10 +285,7 @@ def _grown(before: list[dict[str, Any]], observation: Any) -> tuple[list[dict[st
     if not isinstance(observation, list) or not all(isinstance(message, dict) for message in observation):
         words = [{"role": "", "content": observation}]
         return words, words
-    common = 0
-    while common < min(len(before), len(observation)) and before[common] == observation[common]:
-        common += 1
-    return observation[common:], observation
+    return observation[common_length(observation, before) :], observation
 
 
 def piece_decoder(tokenizer: str) -> Decode:
