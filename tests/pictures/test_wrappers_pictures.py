@@ -1,7 +1,6 @@
 """Wrappers around environments with pictures: they keep picture and placeholder together, or refuse by name."""
 
 import gymnasium as gym
-import numpy as np
 import pytest
 
 from agent_envs.branching import restore, snapshot
@@ -85,34 +84,6 @@ class TestImageGame:
     @pytest.fixture(autouse=True)
     def pygame(self):
         pytest.importorskip("pygame")
-
-    @pytest.mark.parametrize("name", ["FrozenLake-v1", "Taxi-v4", "CliffWalking-v1"])
-    def test_it_is_the_twin_of_text_game(self, name):
-        from agent_envs.wrappers import ImageGame, TextGame
-
-        twins = TextGame(gym.make(name, render_mode="ansi")), ImageGame(gym.make(name, render_mode="rgb_array"))
-        source = gym.make(name, render_mode="rgb_array")
-        for seed in range(3):
-            (_, said), (observation, info) = (twin.reset(options={"index": seed}) for twin in twins)
-            source.reset(seed=seed)
-            rng = np.random.default_rng(seed)
-            for _ in range(8):
-                assert np.array_equal(observation["images"][0], source.render()) and observation["text"] == IMAGE
-                assert {**said, "anchor": ""} == {**info, "anchor": ""} and info["anchor"].startswith("picture ")
-                action = twins[0].names[rng.integers(len(twins[0].names))] if rng.random() < 0.8 else "jump <image>"
-                text, shown = (twin.step(action) for twin in twins)
-                assert text[1:4] == shown[1:4]
-                observation, info, said = shown[0], shown[4], text[4]
-                assert twins[1].observation_space.contains(observation)
-                if info["invalid_action"]:
-                    assert observation["text"].endswith(f".\n{IMAGE}")
-                    observation = {**observation, "text": IMAGE}
-                    continue
-                source.step(twins[0].names.index(action))
-                if shown[2] or shown[3]:
-                    break
-        for env in (*twins, source):
-            env.close()
 
     def test_large_pictures_are_shrunk_the_same_everywhere(self):
         from agent_envs.wrappers import ImageGame

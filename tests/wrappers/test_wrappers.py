@@ -3,8 +3,8 @@
 Behaviours pinned here:
 1. Every added reward is the step's, is a component of its own, and sums with others.
 2. A call is rewarded a limited number of times, a failed one never.
-3. A game with discrete actions plays by names, numbers and last words; anything else changes nothing.
-4. Episodes of a wrapped game run, and are the same for the same index.
+3. A game with discrete actions plays by names, numbers and last words; anything else changes nothing. That it is the
+   same game as by numbers is in test_classic_games.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import gymnasium as gym
 import pytest
 
-import agent_envs
 from agent_envs.episodes.record import StopReason, read_episodes
 from agent_envs.policies import ScriptedPolicy
 from agent_envs.rollout.many import run_episodes
@@ -87,18 +86,3 @@ def test_observations_of_numbers_and_names_of_ones_own():
     assert _lake(actions=["west", "south", "east", "north"], instructions="Cross.").instructions == (
         "Cross.\nAnswer with one of these actions: west, south, east, north."
     )
-
-
-def test_episodes_of_a_game_run_and_repeat():
-    play = lambda: agent_envs.run_episodes(  # noqa: E731
-        "FrozenLake-v1",
-        ScriptedPolicy(["down", "down", "right", "right", "down", "right"]),
-        2,
-        options=[{"index": 5}, {"index": 6}],
-        env_kwargs={"render_mode": "ansi", "is_slippery": True},
-        wrappers=["TextGame"],
-        progress=False,
-    )
-    first, second = play(), play()
-    assert [[s.observation for s in e.steps] for e in first] == [[s.observation for s in e.steps] for e in second]
-    assert [e.index for e in first] == [5, 6] and all(e.error is None for e in first)
