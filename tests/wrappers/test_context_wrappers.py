@@ -23,7 +23,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import agent_envs
-from agent_envs.errors import ContextLengthExceeded
+from agent_envs.errors import ConfigError, ContextLengthExceeded
 from agent_envs.prompts.builder import PromptBuilder
 from agent_envs.registration import layers
 from agent_envs.spaces import MessagesSpace
@@ -158,6 +158,11 @@ def tokenizer(tmp_path_factory):
 
 def _specs(name, tokenizer):
     return [spec.format(tokenizer=tokenizer) if "{tokenizer" in spec else spec for spec in STACKS[name]]
+
+
+def test_a_budget_is_outermost(tokenizer):
+    with pytest.raises(ConfigError, match="In this order: ChatMessages, SlidingWindow, TokenBudget"):
+        apply_wrappers(gym.make(TOOL), [*_specs("TokenBudget", tokenizer), "SlidingWindow"])
 
 
 def _mistake(action, rng):
@@ -449,8 +454,10 @@ def test_a_model_behind_a_server_is_told_its_tools_and_sees_results(fake_service
 
     service = fake_service(answer)
     policy = agent_envs.policies.OpenAIPolicy("m", base_url=f"{service.url}/v1", tool_mode=mode)
-    (episode,) = agent_envs.run_episodes(TOOL, policy, 1, wrappers=specs, progress=False)
-    assert episode.error is None and len(episode.steps) == 10
+    (episode,) = agent_envs.run_episodes(
+        TOOL, policy, 1, env_kwargs={"max_episode_steps": 3}, wrappers=specs, progress=False
+    )
+    assert episode.error is None and len(episode.steps) == 3
     for asked in service.asked:
         body = json.loads(asked.body)
         in_words = body["messages"][0]["content"].count("Call a tool like this")

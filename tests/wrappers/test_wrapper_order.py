@@ -60,18 +60,6 @@ def test_mistakes_are_refused_with_the_right_order(env_id, specs, message):
         apply_wrappers(gym.make(env_id), specs)
 
 
-def test_a_budget_is_outermost(tmp_path):
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
-    from benchmarks.pretraining import tokenizer as tiny
-
-    tiny.build_tokenizer(["a"]).save_pretrained(tmp_path)
-    budget = f"TokenBudget(n=5000, tokenizer={str(tmp_path)!r})"
-    apply_wrappers(gym.make(TOOL), ["ChatMessages", "SlidingWindow", budget])
-    with pytest.raises(ConfigError, match="In this order: ChatMessages, SlidingWindow, TokenBudget"):
-        apply_wrappers(gym.make(TOOL), ["ChatMessages", budget, "SlidingWindow"])
-
-
 def test_right_orders_are_accepted_and_rewards_go_anywhere():
     text = ["MalformedCalls", "StripReasoning", NOTES, "PrependInstructions", "ChatMessages", "SlidingWindow"]
     for kept in itertools.chain.from_iterable(itertools.combinations(text, n) for n in range(len(text) + 1)):
