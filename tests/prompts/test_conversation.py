@@ -2,7 +2,7 @@
 
 What these tests pin:
 
-1. new words follow what was shown; `rebuilt` and a list that is no continuation begin anew;
+1. a list that is no continuation begins anew (`rebuilt`: tests/policies/test_policy_openai.py);
 2. a list that continues what was shown gives the same tokens as the same words one after the other;
 3. tokens of earlier prompts and responses stay as they were.
 """
@@ -15,14 +15,6 @@ from agent_envs.prompts.conversation import Conversation
 
 def whole(*contents: tuple[str, str]) -> list[dict[str, str]]:
     return [{"role": role, "content": content} for role, content in contents]
-
-
-def test_rebuilt_observation_forgets_the_conversation():
-    conversation = Conversation("Act.")
-    conversation.observe("one", {})
-    conversation.respond("a")
-    turn = conversation.observe("all there is", {"rebuilt": True})
-    assert turn.fresh and conversation.messages == whole(("system", "Act."), ("user", "all there is"))
 
 
 @pytest.mark.parametrize(
