@@ -138,7 +138,7 @@ BROKEN = {
     "wrong sum": (WHOLE.replace(b"IDAT", b"IDAT"[::-1], 1), "expected a whole PNG picture"),
     "too few rows": (_png(4, 3, b"\0" * 13), "expected a whole PNG picture"),
     "huge by its header": (_png(20_000, 20_000, b"\0" * 1000), "20000 x 20000 pixels is too large"),
-    "a bomb": (_png(8192, 8193, b"\0" * 10_000_000), "8192 x 8193 pixels is too large"),
+    "a bomb": (_png(8192, 8193, b"\0" * 1000), "8192 x 8193 pixels is too large"),
     "sides of 0": (_png(0, 0, b""), "PNG picture"),
     "two billion": (_png(2**31 - 1, 1, b""), "too large"),
     "16 bits": (_saved("I;16"), "red, green and blue of 8 bits each, got 16 bits"),
@@ -149,7 +149,7 @@ BROKEN = {
     "a palette": (_saved("P"), "got a palette"),
     "grey": (_saved("L"), "got grey alone"),
     "another format": (_saved("RGB", format="BMP"), "it is none"),
-    "a huge comment": (WHOLE[:33] + _chunk(b"zTXt", b"a\0\0" + zlib.compress(b"a" * 100_000_000)) + WHOLE[33:], "PNG"),
+    "a huge comment": (WHOLE[:33] + _chunk(b"zTXt", b"a\0\0" + zlib.compress(b"a" * 3_000_000)) + WHOLE[33:], "PNG"),
     "moving": (_saved("RGB", save_all=True, append_images=[PIL.new("RGB", (4, 3), 255)]), "2 that move"),
 }
 

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from agent_envs import make_vec, run_episode, write_episodes
+from agent_envs import run_episode, write_episodes
 from agent_envs.branching import restore, snapshot
 from agent_envs.cli import main
 from agent_envs.errors import BackendReplyError, ConfigError, DataError
@@ -199,13 +199,6 @@ def test_what_is_served_is_what_is_local_to_the_pixel(url):
         again = restore(remote, point)[0]
         assert remote.observation_space.contains(again)
         remote.close()
-
-
-def test_a_vector_of_processes_shows_what_a_server_shows(url):
-    vector = make_vec("AgentR1/Remote-v0", num_envs=2, url=url[0])
-    first, _ = vector.reset(seed=1)
-    assert [len(observation["images"]) for observation in first] == [1, 1]
-    vector.close()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@
 2. pages to practise on: parts hold their things, pages with fewer things still have what is asked for
 3. a tower learns to tell words and goes on where it was stopped; its features are made as long as words
 4. a feature's row and column are those of its picture; the script resumes
-5. a warm start from noisy demonstrations knows the right action of every board that it was shown (slow)
 """
 
 import copy
