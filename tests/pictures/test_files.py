@@ -13,7 +13,7 @@ from agent_envs import Episode, evaluate, read_episodes, run_episode, run_episod
 from agent_envs.cli import main
 from agent_envs.episodes.record import episode_pictures
 from agent_envs.errors import DataError
-from agent_envs.pictures.folder import PictureFolder, reference
+from agent_envs.pictures.folder import reference
 from agent_envs.pictures.picture import IMAGE, Picture, alike
 from agent_envs.pictures.png import read_picture, shrunk, to_png
 from agent_envs.policies.scripted import ScriptedPolicy
@@ -167,10 +167,3 @@ def test_whole_pictures_are_read():
     with pytest.raises(DataError, match="50 x 2 pixels is too large: at most 49"):
         read_picture(to_png(shade(1, 2, 50)), "there", max_side=49)
     assert shrunk(shade(9, 100, 1), 10).shape == (10, 1, 3)
-
-
-def test_processes_share_the_folder(tmp_path):
-    folders = [PictureFolder(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
-    for folder in folders:
-        folder.add([Picture(shade(1)), Picture(shade(1))])
-    assert len(files(tmp_path)) == 1 and folders[1].read(Picture(shade(1)).digest) == Picture(shade(1))

@@ -22,6 +22,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -398,20 +399,36 @@ def test_a_page_follows_a_run(browser: Any, runs: Path, tmp_path: Path) -> None:
     browser.problems()
 
 
-def test_a_task_is_played_in_the_browser(browser: Any, tmp_path: Path, axe: str) -> None:
+@contextmanager
+def _played_here(browser: Any, env_id: str, save: Path | None = None, index: int = 2, **kwargs: Any) -> Iterator[Any]:
+    """Open a task to be played in the browser; yields the server."""
     pytest.importorskip("aiohttp")
     from agent_envs.cli.play_web import play_server
 
-    path = tmp_path / "mine.jsonl"
-    game = PlayGame(gym.make(TOOL, split="test"), index=2, seed=0, save=path)
+    game = PlayGame(gym.make(env_id, **kwargs), index=index, seed=0, save=save)
     with play_server(game) as server:
+        browser.open(server.link)
+        yield server
+    game.end()
+
+
+@contextmanager
+def _a_step(browser: Any) -> Iterator[None]:
+    """What is done inside is a step, or takes one back; wait until it is shown."""
+    steps = browser.run("return state.episode.steps.length")
+    yield
+    browser.until("return state.episode.steps.length !== arguments[0] && !busy", steps)
+
+
+def test_a_task_is_played_in_the_browser(browser: Any, tmp_path: Path, axe: str) -> None:
+    path = tmp_path / "mine.jsonl"
+    with _played_here(browser, TOOL, path, split="test") as server:
         token = {"Authorization": f"Bearer {server.token}"}
         form = urllib.request.Request(
             server.url + "/act", b'{"action": "#### 1"}', {**token, "Content-Type": "text/plain"}
         )
         with pytest.raises(urllib.error.HTTPError, match="415"):
             urllib.request.urlopen(form)
-        browser.open(server.link)
         assert browser.violations(axe) == []
         browser.press("1")
         browser.run("document.querySelector('#form input').value = '12*7'; $('form').requestSubmit()")
@@ -428,14 +445,12 @@ def test_a_task_is_played_in_the_browser(browser: Any, tmp_path: Path, axe: str)
         browser.run("$('index').value = 999999; $('goto').requestSubmit()")
         browser.until("return /got index 999999/.test($('message').textContent)")
         assert browser.violations(axe) == [] and browser.problems() == []
-    game.end()
     [episode] = read_episodes(path)
     assert [step.action for step in episode.steps] == ["<b>#### 5</b>"] and episode.index == 2
 
 
 def _clicked(browser: Any, text: str, within: str = ".scene") -> None:
     """Click what has this text, and wait until it has been done."""
-    steps = browser.run("return state.episode.steps.length")
     script = """
         const found = [...document.querySelectorAll(arguments[0])].find(
             b => b.innerText.includes(arguments[1]) && !b.disabled
@@ -443,26 +458,20 @@ def _clicked(browser: Any, text: str, within: str = ".scene") -> None:
         found?.click();
         return Boolean(found);
     """
-    assert browser.run(script, f"{within} button", text), text
-    browser.until("return state.episode.steps.length !== arguments[0] && !busy", steps)
+    with _a_step(browser):
+        assert browser.run(script, f"{within} button", text), text
 
 
 def _written(browser: Any, label: str, text: str) -> None:
-    steps = browser.run("return state.episode.steps.length")
     script = "const i = document.querySelector(`.scene input[aria-label='${arguments[0]}']`); i.value = arguments[1];"
-    browser.run(f"{script} i.form.requestSubmit()", label, text)
-    browser.until("return state.episode.steps.length !== arguments[0] && !busy", steps)
+    with _a_step(browser):
+        browser.run(f"{script} i.form.requestSubmit()", label, text)
 
 
 @pytest.mark.parametrize("env_id", ["AgentR1/WebShop-v0", "AgentR1/ALFWorld-v0", "AgentR1/HotpotQA-v0"])
 def test_a_task_looks_like_what_it_is(env_id: str, browser: Any, tmp_path: Path) -> None:
-    pytest.importorskip("aiohttp")
-    from agent_envs.cli.play_web import play_server
-
     path = tmp_path / "mine.jsonl"
-    game = PlayGame(gym.make(env_id, split="test"), index=2, seed=0, save=path)
-    with play_server(game) as server:
-        browser.open(server.link)
+    with _played_here(browser, env_id, path, split="test"):
         if "WebShop" in env_id:
             _written(browser, "search the shop", "<b>shirt</b>")
             _clicked(browser, "$", ".shelf")
@@ -490,7 +499,6 @@ def test_a_task_looks_like_what_it_is(env_id: str, browser: Any, tmp_path: Path)
         browser.press("p")
         browser.until("return document.querySelector('.scene')")
         assert browser.problems() == []  # the page's policy was never broken
-    game.end()
     [episode] = read_episodes(path)
     assert len(episode.steps) == len(expected)
     assert all(step.action.startswith(begin) for step, begin in zip(episode.steps, expected, strict=True))
@@ -507,22 +515,15 @@ def test_a_task_looks_like_what_it_is(env_id: str, browser: Any, tmp_path: Path)
 def test_released_forms_look_like_it_too(
     env_id: str, kwargs: dict[str, str], shows: list[str], browser: Any, tmp_path: Path
 ) -> None:
-    pytest.importorskip("aiohttp")
-    from agent_envs.cli.play_web import play_server
-
-    game = PlayGame(gym.make(env_id, **kwargs), index=3, seed=0, save=tmp_path / "mine.jsonl")
     seen = set()
-    with play_server(game) as server:
-        browser.open(server.link)
+    with _played_here(browser, env_id, tmp_path / "mine.jsonl", index=3, **kwargs):
         while not browser.run("return state.over"):
             seen |= {
                 each for each in shows if browser.run("return document.querySelector('.scene ' + arguments[0])", each)
             }
-            steps = browser.run("return state.episode.steps.length")
-            browser.run("$('let').click()")
-            browser.until("return state.episode.steps.length !== arguments[0] && !busy", steps)
+            with _a_step(browser):
+                browser.run("$('let').click()")
         assert browser.run("return document.querySelector('.scene')") and browser.problems() == []
-    game.end()
     [episode] = read_episodes(tmp_path / "mine.jsonl")
     assert seen == set(shows) and episode.success
 
@@ -530,21 +531,15 @@ def test_released_forms_look_like_it_too(
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])  # no colour depends on the width
 @pytest.mark.parametrize("env_id", ["AgentR1/WebShop-v0", "AgentR1/ALFWorld-v0", "AgentR1/HotpotQA-v0"])
 def test_scenes_can_be_reached_and_read_by_all(env_id: str, width: int, theme: str, browser: Any, axe: str) -> None:
-    pytest.importorskip("aiohttp")
-    from agent_envs.cli.play_web import play_server
-
-    game = PlayGame(gym.make(env_id, split="test"), index=2, seed=0, save=None)
     browser.size(width, 860)
     try:
-        with play_server(game) as server:
-            browser.open(server.link)
+        with _played_here(browser, env_id, split="test"):
             browser.run("setTheme(arguments[0])", theme)
             while not browser.run("return state.over"):
                 assert browser.violations(axe) == []
                 assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
-                steps = browser.run("return state.episode.steps.length")
-                browser.run("$('let').click()")
-                browser.until("return state.episode.steps.length !== arguments[0] && !busy", steps)
+                with _a_step(browser):
+                    browser.run("$('let').click()")
             assert browser.violations(axe) == []
     finally:
         browser.size(1280, 860)
