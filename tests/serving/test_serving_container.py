@@ -41,76 +41,51 @@ def instructions(dockerfile: Path) -> list[tuple[str, str]]:
 
 
 class Image:
-    """What a Dockerfile's instructions do to a folder that stands for the root of its file system."""
+    """What a Dockerfile's instructions make, in a folder that stands for the root of its file system."""
 
-    def __init__(self, context: Path, root: Path) -> None:
-        self.context, self.root, self.folder = context, root, root
-        python = root / "python"
-        subprocess.run([sys.executable, "-m", "venv", python], check=True)
-        self.env = {"PATH": f"{python / 'bin'}:/usr/bin:/bin"}
+    def __init__(self, dockerfile: Path, context: Path, root: Path) -> None:
+        self.bin, self.folder = root / "python" / "bin", root
+        subprocess.run([sys.executable, "-m", "venv", self.bin.parent], check=True)
+        self.env = {"PATH": f"{self.bin}:/usr/bin:/bin"}
         self.env |= {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_"))}
-        self.arguments: dict[str, str] = {}
         self.user: dict[str, Any] = {}
-        self.command: list[str] = []
-        self.health: list[str] = []
-
-    def take(self, name: str, rest: str) -> None:
-        """Do what an instruction says."""
-        getattr(self, f"_{name.lower()}")(rest)
-
-    def _from(self, rest: str) -> None:
-        assert re.fullmatch(r"python:3\.1[123]-slim-\w+", rest)
-
-    def _arg(self, rest: str) -> None:
-        self.arguments |= [rest.split("=")]
-
-    def _workdir(self, rest: str) -> None:
-        self.folder = self.root / rest.lstrip("/")
-        self.folder.mkdir(parents=True, exist_ok=True)
-
-    def _copy(self, rest: str) -> None:
-        *sources, goal = rest.split()
-        for source in sources:
-            there = self.context / source
-            if there.is_dir():
-                ignored = shutil.ignore_patterns("__pycache__")
-                shutil.copytree(there, self.folder / goal, symlinks=True, ignore=ignored)
+        arguments, told = dict[str, str](), dict[str, str]()
+        for name, rest in instructions(dockerfile):
+            if name == "ARG":
+                arguments |= [rest.split("=")]
+            elif name == "WORKDIR":
+                self.folder = root / rest.lstrip("/")
+                self.folder.mkdir(parents=True, exist_ok=True)
+            elif name == "COPY":
+                *sources, goal = rest.split()
+                for source in (context / source for source in sources):
+                    if source.is_dir():
+                        ignored = shutil.ignore_patterns("__pycache__")
+                        shutil.copytree(source, self.folder / goal, symlinks=True, ignore=ignored)
+                    else:
+                        assert goal.endswith("/")
+                        shutil.copy(source, self.folder / goal)
+            elif name == "RUN":
+                subprocess.run(["sh", "-c", rest], cwd=self.folder, env={**self.env, **arguments}, check=True)
+            elif name == "ENV":
+                self.env |= [part.split("=") for part in shlex.split(rest)]
+            elif name == "USER":
+                user, group = map(int, rest.split(":"))
+                chosen = {"user": user, "group": group, "extra_groups": []}
+                with contextlib.suppress(PermissionError):  # not root, or Python lies where only root may read
+                    subprocess.run([self.bin / "python", "-c", ""], check=True, **chosen)
+                    self.user = chosen
             else:
-                assert goal.endswith("/")
-                shutil.copy(there, self.folder / goal)
-
-    def _run(self, rest: str) -> None:
-        subprocess.run(["sh", "-c", rest], cwd=self.folder, env={**self.env, **self.arguments}, check=True)
-
-    def _env(self, rest: str) -> None:
-        self.env |= [part.split("=") for part in shlex.split(rest)]
-
-    def _user(self, rest: str) -> None:
-        user, group = map(int, rest.split(":"))
-        chosen = {"user": user, "group": group, "extra_groups": []}
-        with contextlib.suppress(PermissionError):  # not root, or Python lies where only root may read
-            subprocess.run([self.root / "python" / "bin" / "python", "-c", ""], check=True, **chosen)
-            self.user = chosen
-
-    def _expose(self, rest: str) -> None:
-        assert rest == "8000"
-
-    def _stopsignal(self, rest: str) -> None:
-        assert rest == "SIGTERM"
-
-    def _healthcheck(self, rest: str) -> None:
-        self.health = shlex.split(rest.partition(" CMD ")[2])
-
-    def _entrypoint(self, rest: str) -> None:
-        self.command = json.loads(rest)
-
-    def _cmd(self, rest: str) -> None:
-        self.command = self.command + json.loads(rest)
+                told[name] = rest
+        self.command = json.loads(told.pop("ENTRYPOINT")) + json.loads(told.pop("CMD"))
+        self.health = shlex.split(told.pop("HEALTHCHECK").partition(" CMD ")[2])
+        assert re.fullmatch(r"python:3\.1[123]-slim-\w+", told.pop("FROM"))
+        assert told == {"EXPOSE": "8000", "STOPSIGNAL": "SIGTERM"}
 
     def start(self, command: list[str]) -> subprocess.Popen[bytes]:
         """Start a command as the image's user, if that is possible."""
         return subprocess.Popen(
-            [str(self.root / "python" / "bin" / command[0]), *command[1:]],
+            [str(self.bin / command[0]), *command[1:]],
             cwd=self.folder,
             env={**self.env, "AGENT_ENVS_TOKEN": TOKEN},
             **self.user,
@@ -171,9 +146,7 @@ def test_the_dockerfile_makes_a_server(root):
         return
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)  # for the image's user
-        image = Image(root, Path(folder))
-        for instruction in instructions(dockerfile):
-            image.take(*instruction)
+        image = Image(dockerfile, root, Path(folder))
         command, health = ([part.replace("8000", str(port)) for part in c] for c in (image.command, image.health))
         process = image.start(command)
         try:
