@@ -1,6 +1,6 @@
 """What a recorder leaves on disk, and finds there again.
 
-1. Its start knows the episodes that have ended from their file.
+1. Its start knows the episodes that have ended from their file, and removes what a kill cut off within a line.
 2. What was said to be written is there, once, whenever the disk is full (kills: tests/attacks/test_recorder.py).
 """
 
@@ -46,6 +46,19 @@ def test_a_start_knows_what_has_ended(tmp_path):
         assert store.finished["a"] == EpisodeVerdict(reward=1.0).digest
         assert store.finished["a"] != EpisodeVerdict(reward=2.0).digest
         play(store, "new")
+
+
+def test_a_start_removes_what_a_kill_cut_off(tmp_path):
+    with opened(tmp_path) as store:
+        play(store, "ended")
+        episode = store.episode("open")
+        store.add_steps(episode, 0, [ROW], [])
+    files = {path: path.read_bytes() for path in (episode.path, tmp_path / "episodes.jsonl")}
+    for path in files:
+        with path.open("ab") as file:
+            file.write(b'{"sche')
+    with opened(tmp_path) as store:
+        assert {path: path.read_bytes() for path in files} == files and store.open["open"].steps == 1
 
 
 def test_a_file_of_something_else_is_refused(tmp_path):
