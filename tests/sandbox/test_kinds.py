@@ -75,7 +75,11 @@ ENDS = [  # what a program does, and how it may end
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("place", range(len(ENDS)))
+@pytest.mark.parametrize(
+    ("sandbox", "place"),  # of SandboxFusion only what it answers: the further ones would attack its stand-in
+    [(kind, place) for kind in KINDS for place in range(len(ENDS)) if kind != "fusion" or place < 9],
+    indirect=["sandbox"],
+)
 def test_nothing_that_a_program_does_is_a_failure_of_the_sandbox(sandbox, place):
     code, statuses = ENDS[place]
     with sandbox.session() as session:
@@ -134,21 +138,15 @@ def test_copies_of_a_session_go_their_own_ways_or_are_refused(sandbox):
             one.close()
 
 
-def test_a_pickle_with_variables_goes_on_in_its_own_process_alone(root):
+def test_a_pickle_with_variables_goes_on_in_its_own_process_alone():
     if sys.platform != "linux":
         pytest.skip("the sandbox 'forked' needs Linux")
     with open_sandbox().session() as session:
         session.run("x = 1")
         pickled = pickle.dumps(session)
-        code = "import pickle, sys; pickle.loads(bytes.fromhex(sys.stdin.read()))"
-        environment = {"PYTHONPATH": str(root), "PATH": "/usr/bin"}
-        done = subprocess.run(
-            [sys.executable, "-c", code], input=pickled.hex(), text=True, capture_output=True, env=environment
-        )
-        assert "ConfigError" in done.stderr and "its own process alone" in done.stderr
-        for _ in range(65):
+        for _ in range(65):  # afterwards it is as unknown here as elsewhere
             pickle.dumps(session)
-        with pytest.raises(errors.ConfigError, match="one of the last 64"):
+        with pytest.raises(errors.ConfigError, match="in its own process alone .*one of the last 64"):
             pickle.loads(pickled)
 
 
