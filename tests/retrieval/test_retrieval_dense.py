@@ -215,59 +215,69 @@ def test_any_encoder(tmp_path, engine, caplog):
         DenseRetriever.build([], letters)
 
 
+class Lengths:
+    """An encoder that keeps what it is asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __repr__(self):
+        return "lengths"
+
+    def __call__(self, texts):
+        self.asked += texts
+        return [[len(text), 1] for text in texts]
+
+
 KILLED = """
 import os, signal, sys
-from agent_envs.retrieval import encoder
-from agent_envs.cli.main import main
-encode, calls = encoder.SentenceEncoder.__call__, []
-def once(self, texts):
-    calls.append(texts)
-    if len(calls) == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return encode(self, texts)
-encoder.SentenceEncoder.__call__ = once
-main(sys.argv[1:])
+from agent_envs.retrieval import DenseRetriever
+class Lengths:
+    asked = False
+    def __repr__(self):
+        return "lengths"
+    def __call__(self, texts):
+        if self.asked:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.asked = True
+        return [[len(text), 1] for text in texts]
+DenseRetriever.build(sys.argv[1], Lengths(), sys.argv[2])
 """
 
 
-def test_a_killed_build_goes_on(released, model, tmp_path, root, capsys, monkeypatch):
-    source = tmp_path / "hpqa_corpus.jsonl"
-    source.write_text("".join(json.dumps(row) + "\n" for row in passages(300)))
-    command = [
-        "index",
-        str(source),
-        "--out",
-        str(tmp_path / "index"),
-        "--dense",
-        "--encoder",
-        f"model={model}",
-        "--quiet",
-    ]
+def test_a_killed_build_goes_on(tmp_path, root):
+    source, folder, rows = tmp_path / "corpus.jsonl", tmp_path / "index", passages(300)
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     environment = {**os.environ, "PYTHONPATH": str(root)}
-    killed = subprocess.run([sys.executable, "-c", KILLED, *command], env=environment, check=False, timeout=300)
-    assert killed.returncode == -signal.SIGKILL and not (tmp_path / "index").exists()
+    killed = subprocess.run([sys.executable, "-c", KILLED, source, folder], env=environment, check=False, timeout=300)
+    assert killed.returncode == -signal.SIGKILL and not folder.exists()
+    encoder = Lengths()
     with pytest.raises(DataError):
-        open_retriever(f"dense:{tmp_path}/index#model={model}")
+        DenseRetriever(folder, encoder)
+    index = DenseRetriever.build(source, encoder, folder)
+    assert len(encoder.asked) == 300 - 256 + 1  # and the first again, to see that the vectors are this encoder's
+    vectors = np.load(folder / "corpus.npy", allow_pickle=False)
+    assert vectors.tolist() == [[len(f"{row['title']} {row['text']}"), 1] for row in rows]
+    assert index.document("299") == {"id": "299", **rows[299]}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.jsonl", "index"]
 
-    from agent_envs.retrieval.encoder import SentenceEncoder
 
-    encoded, encode = [], SentenceEncoder.__call__
-    monkeypatch.setattr(
-        SentenceEncoder, "__call__", lambda self, texts: (encoded.extend(texts), encode(self, texts))[1]
-    )
+def test_command_line(model, tmp_path, capsys):
+    source, folder, rows = tmp_path / "hpqa_corpus.jsonl", tmp_path / "index", passages(40)
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ["index", str(source), "--out", str(folder), "--encoder", f"model={model}", "--quiet"]
+    assert main(command) == 2  # without --dense
+    command.append("--dense")
     assert main(command) == 0
-    assert "300 passages; 0.000 GB of vectors" in capsys.readouterr().out
-    assert len(encoded) == 300 - 256 + 1  # and the first again, to see that the vectors are this encoder's
-    rows = passages(300)
-    vectors = np.load(tmp_path / "index" / "corpus.npy", allow_pickle=False)
-    for number in (0, 255, 256, 299):
+    assert "40 passages; 0.000 GB of vectors" in capsys.readouterr().out
+    encoder = f"SentenceEncoder(model={str(model)!r}, pooling='cls', max_length=512)"
+    assert json.loads((folder / "index.json").read_text())["encoder"] == encoder  # by which a build goes on
+    vectors = np.load(folder / "corpus.npy", allow_pickle=False)
+    for number in (0, 31, 32, 39):
         expected = reference(model, f"{rows[number]['title']} {rows[number]['text']}")
         assert vectors[number] == pytest.approx(expected, abs=1e-5)
-    index = open_retriever(f"dense:{tmp_path}/index#model={model}")
-    assert index.document("299") == {"id": "299", **rows[299]}
     assert main(command) == 2 and main([*command, "--force"]) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["hpqa_corpus.jsonl", "index"]
-    assert main([*command[:4], "--encoder", f"model={model}"]) == 2  # without --dense
+    assert open_retriever(f"dense:{folder}#model={model}").document("39") == {"id": "39", **rows[39]}
 
 
 def _pickle(folder):
