@@ -159,7 +159,7 @@ class Pool:
     # -- sessions ------------------------------------------------------------------------------------------------
 
     def enter(self, name: str, client_kwargs: object, on_end: Callable[[], object]) -> ClientSession:
-        """Open a session (see `ClientSession`) of an environment, "" for the first.
+        """Open a session (see `ClientSession`) of an environment.
 
         Raises a SessionError if there is no room, and a ConfigError if the client's arguments are malformed.
         """
@@ -170,7 +170,6 @@ class Pool:
             raise self._refused("CAPACITY_REACHED", BackendBusyError(f"too many clients ({why}); try again later"))
         if not isinstance(client_kwargs, dict):
             raise ConfigError(f"the environment's arguments must be an object, got {type(client_kwargs).__name__}")
-        name = name or next(iter(self.envs))
         try:
             text = encode([name, client_kwargs]).encode()
         except RecursionError as e:
