@@ -2,7 +2,7 @@
 
 1. A refused action leaves a stub wherever actions are kept: transcript, prompts, records.
 2. An episode ends when its text reaches the limit, in the rollout and in the recorder.
-3. The longest action that is read is answered in seconds by every id and parser; longer ones at once.
+3. The longest action that is read is answered in seconds by every id (parsers: test_parsers.py); longer ones at once.
 4. Reset options, snapshots and paths that cannot be used are a sentence; so is a full disk.
 5. A row or an entry of a data file has a longest length.
 """
@@ -24,7 +24,6 @@ from agent_envs.episodes.plain import text_bytes
 from agent_envs.errors import AgentEnvsError, BackendError, ConfigError, DataError
 from agent_envs.files import replacing
 from agent_envs.json_stream import JSONStream
-from agent_envs.parsers import PARSERS, get_parser
 from agent_envs.policies import ScriptedPolicy
 from agent_envs.registration import PICTURE_IDS
 from agent_envs.retrieval import BM25Retriever
@@ -118,34 +117,25 @@ HOSTILE = ["<tool_call>{", "[", "\U0001f600", "\u0130", "(", "1+", "search[a", "
 @pytest.mark.parametrize("env_id", IDS)
 def test_the_longest_action_takes_seconds(env_id):
     env = gym.make(env_id)
-    for unit in HOSTILE:
+    for part, unit in [(1, HOSTILE[0]), *((8, unit) for unit in HOSTILE)]:  # most of them an eighth as long
         env.reset(seed=0)
-        text = unit * (MAX_ACTION_LENGTH // len(unit))
+        text = unit * (MAX_ACTION_LENGTH // part // len(unit))
         begun = time.process_time()
         env.step(text)
-        assert time.process_time() - begun < 5, unit  # under one second where nothing else runs
-
-
-@pytest.mark.parametrize("name", PARSERS)
-def test_the_longest_text_is_parsed_in_seconds(name):
-    parser = get_parser(name, [])
-    for unit in [*HOSTILE, "<parameter=", "<function=", "<arg_key>", "<arg_value>", "<|channel|>", "[TOOL_CALLS]"]:
-        begun = time.process_time()
-        parser.parse(unit * (MAX_ACTION_LENGTH // len(unit)))
-        assert time.process_time() - begun < 5, unit
+        assert time.process_time() - begun < 5 / part, unit  # a fifth of it where nothing else runs
 
 
 # 4. sentences
 
 
-@pytest.mark.parametrize("options", [5, "index", [1], {1: 2}, 0, ""])
 @pytest.mark.parametrize("env_id", IDS)
-def test_reset_options_that_are_none(env_id, options):
+def test_reset_options_that_are_none(env_id):
     env = gym.make(env_id)
-    with pytest.raises(ConfigError, match="options must be a dictionary"):
-        env.reset(seed=0, options=options)
-    with pytest.raises(ConfigError, match="restore needs what"):
-        env.unwrapped.restore(options)
+    for options in (5, "index", [1], {1: 2}, 0, ""):
+        with pytest.raises(ConfigError, match="options must be a dictionary"):
+            env.reset(seed=0, options=options)
+        with pytest.raises(ConfigError, match="restore needs what"):
+            env.unwrapped.restore(options)
 
 
 def path_arguments() -> list[tuple[str, str]]:

@@ -62,6 +62,7 @@ OPEN = [
     "<|python_tag|>", '{"name": "a", "arguments": {}}', '{"name": "a", "parameters": {', '{"name":', '{"arguments"',
     "{", "[", "[[", "}", ";", '"', "\\", "```python\n", "\n```", "````", "search[", "]", "finish[x]", "<search>",
     "</search>", "<code>", "</code>", "<answer>", "</answer>", " ", "\n", "a", "\0", "\ud800", "é",
+    "<tool_call>{", '{"a":', "(", "1+", "\\boxed{", "\U0001f600", "\u0130",
 ]  # fmt: skip
 LONG = [  # a beginning, and what follows it by the hundred thousand
     ("<function=", "a"), ("<function=a>", " "), ("<function=a>\n<parameter=", "b"), ("<function=a><parameter=b>", "\n"),
@@ -139,11 +140,11 @@ def seconds(function: Callable[[str], object], text: str) -> float:
 
 def check_time(function: Callable[[str], object], text: Callable[[int], str], what: object) -> None:
     """Check that four times the text takes about four times as long; quadratic time is 16 times, in each round."""
-    if seconds(function, text(100_000)) < 0.1:
+    if seconds(function, text(40_000)) < 0.016:
         return
     rounds = []
     while not rounds or (rounds[-1][1] > 9 * rounds[-1][0] and len(rounds) < 3):  # a core's speed may change within one
-        rounds.append(tuple(min(seconds(function, text(size)) for _ in range(3)) for size in (25_000, 100_000)))
+        rounds.append(tuple(min(seconds(function, text(size)) for _ in range(3)) for size in (10_000, 40_000)))
     assert rounds[-1][1] < 9 * rounds[-1][0], f"{what}: seconds for a text and for four times the text: {rounds}"
 
 
