@@ -8,9 +8,7 @@
 
 import contextlib
 import json
-import os
 import signal
-import subprocess
 import sys
 import time
 import urllib.request
@@ -29,66 +27,13 @@ if sys.platform != "linux":
     pytest.skip("memory and processes are looked up in /proc", allow_module_level=True)
 from agent_envs.serving import EnvServer, RemoteEnv, ServedEnv
 from tests.helpers import until
+from tests.serving.odd_env import ODD, started
 
 TOOL = "AgentR1/GSM8KTool-v0"
-HOSTILE = "hostile_env:Test/Hostile-v0"
-SOURCE = '''
-import ctypes, os, signal, time
-import gymnasium
-import numpy as np
-from agent_envs.text_env import Outcome, TextEnv
-
-class Tasks:
-    name, split = "generated", "train"
-    def __len__(self): return 5
-    def __getitem__(self, index): return type("Task", (), {"task_id": str(index)})()
-
-class HostileEnv(TextEnv):
-    """Does what it is told."""
-    def open_tasks(self): return Tasks()
-    def begin(self, task): return "Begin.", []
-    def act(self, action):
-        kind, _, rest = action.partition(" ")
-        if kind == "pid":
-            return Outcome(str(os.getpid()))
-        if kind == "hold":
-            ctypes.PyDLL(None).sleep(int(rest))  # with the interpreter held
-        elif kind == "loop":  # with an even increment NumPy draws for ever
-            bits = np.random.PCG64(0)
-            bits.state = {**bits.state, "state": {"state": 0, "inc": 0}}
-            np.random.Generator(bits).integers(3)
-        elif kind == "sleep":
-            time.sleep(float(rest))
-        elif kind == "spin":
-            while True: pass
-        elif kind == "eat":
-            self.state.append([b"x" * (1 << 20) for _ in range(int(rest))])
-            for part in self.state[-1]: bytearray(part)
-        elif kind == "crash":
-            ctypes.string_at(0)
-        elif kind == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif kind == "nonsense":
-            for number in range(3, 4096):
-                try: os.write(number, b"\\x00\\xff" * 500)
-                except OSError: pass
-        elif kind == "say":
-            return Outcome("x" * int(rest))
-        return Outcome("done " + action)
-
-gymnasium.register("Test/Hostile-v0", entry_point=HostileEnv)
-'''
-
-
-@pytest.fixture(autouse=True)
-def hostile_env(tmp_path, monkeypatch):
-    """A module that workers can import."""
-    (tmp_path / "hostile_env.py").write_text(SOURCE, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
 
 
 def serving(*ids, **limits):
-    return EnvServer([ServedEnv(i) for i in ids or (HOSTILE,)], port=0, **limits)
+    return EnvServer([ServedEnv(i) for i in ids or (ODD,)], port=0, **limits)
 
 
 @contextlib.contextmanager
@@ -230,17 +175,6 @@ def test_what_workers_cannot_know_is_said_at_the_start():
         EnvServer([ServedEnv(TOOL, {"tools": lambda: 0})], port=0, workers=1).start()
     with pytest.raises(ConfigError, match="workers"):
         serving(workers=-1)
-
-
-def started(folder, *options):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "agent_envs", "serve", "--env", HOSTILE, "--port", "0", *options],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])},
-    )  # fmt: skip
-    line = process.stdout.readline()
-    assert line.startswith("serving "), line + process.stderr.read()
-    return process, line.split()[-1]
 
 
 def children(pid):

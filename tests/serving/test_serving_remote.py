@@ -14,9 +14,7 @@ import json
 import multiprocessing
 import pickle
 import random
-import sys
 import threading
-import time
 import warnings
 
 import gymnasium as gym
@@ -29,70 +27,14 @@ from agent_envs.pictures.picture import alike
 from agent_envs.registration import PICTURE_IDS
 from agent_envs.serving import EnvServer, RemoteEnv, ServedEnv
 from agent_envs.testing import HOSTILE_ACTIONS, check_text_env
-from agent_envs.text_env import Outcome, TextEnv
 from tests.helpers import until
+from tests.serving.odd_env import ODD, ODD_ID
 
 pytest.importorskip("aiohttp")
 pytest.importorskip("websockets")
 
 TOOL = "AgentR1/GSM8KTool-v0"
 IDS = (*agent_envs.ENV_IDS, *PICTURE_IDS)
-
-
-class Words:
-    name, split = "generated", "train"
-
-    def __len__(self):
-        return 5
-
-    def __getitem__(self, index):
-        return type("Task", (), {"task_id": f"word/{index}"})()
-
-
-class AwkwardEnv(TextEnv):
-    """Sleeps, breaks and says odd things when it is told to."""
-
-    instructions = "Say what is to happen."
-    closed = 0
-    hold = threading.Event()
-
-    def open_tasks(self):
-        return Words()
-
-    def begin(self, task):
-        return "Begin.", []
-
-    def act(self, action):
-        if action.startswith("sleep"):
-            time.sleep(float(action.split()[1]))
-        elif action == "hang":
-            AwkwardEnv.hold.wait(30)
-        elif action == "backend":
-            raise errors.BackendSlowError("the engine is slow")
-        elif action == "busy":
-            self.state.append(1)
-            raise errors.BackendBusyError("the engine is busy")
-        elif action == "bug":
-            raise KeyError("secret detail")
-        elif action == "exit":
-            sys.exit(3)
-        elif action == "stop":
-            raise StopIteration
-        elif action == "odd":
-            return Outcome("\x00\u2028 \U0001f600", reward=np.float64(0.1), extra={"n": np.int64(3), "a": np.arange(2)})
-        elif action == "object":
-            return Outcome("", extra={"thing": object()})
-        return Outcome(f"{action} {len(self.state)}", float(self.np_random.random()))
-
-    def close(self):
-        AwkwardEnv.closed += 1
-
-
-@pytest.fixture(scope="module", autouse=True)
-def awkward():
-    gym.register("Test/Awkward-v0", entry_point=AwkwardEnv, max_episode_steps=50)
-    yield
-    del gym.registry["Test/Awkward-v0"]
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +51,8 @@ def all_ids():
 
 
 @pytest.fixture(scope="module")
-def awkward_server(awkward):
-    with EnvServer([ServedEnv("Test/Awkward-v0")], port=0, workers=0) as running:
+def odd_server():
+    with EnvServer([ServedEnv(ODD)], port=0, workers=0) as running:
         yield running
 
 
@@ -206,8 +148,8 @@ def test_errors_keep_their_types(server):
     env.close()
 
 
-def test_broken_environments_are_typed_errors_and_do_no_harm(awkward_server, caplog):
-    env = remote(awkward_server, "Test/Awkward-v0").unwrapped
+def test_broken_environments_are_typed_errors_and_do_no_harm(odd_server, caplog):
+    env = remote(odd_server, ODD_ID).unwrapped
     env.reset(seed=0)
     with pytest.raises(errors.BackendSlowError, match="engine is slow"):
         env.step("backend")
@@ -221,7 +163,7 @@ def test_broken_environments_are_typed_errors_and_do_no_harm(awkward_server, cap
             env.step(action)
     with pytest.raises(TypeError, match="cannot be sent as JSON"):
         env.step("object")
-    assert env.step("x")[0] == "x 1"  # the busy engine was asked once
+    assert env.step("asked")[0] == "1"  # the busy engine, once
     observation, reward, _, _, info = env.step("odd")
     assert (observation, reward, info["n"], info["a"]) == ("\x00\u2028 \U0001f600", 0.1, 3, [0, 1])
     env.close()
@@ -401,18 +343,17 @@ def test_environments_can_be_pickled_and_used_after_a_fork(server):
     env.close()
 
 
-def test_time_outs_of_the_client_close_the_connection(awkward_server):
-    AwkwardEnv.hold.clear()
-    env = remote(awkward_server, "Test/Awkward-v0", timeout=0.3).unwrapped
+def test_time_outs_of_the_client_close_the_connection(odd_server, tmp_path):
+    env = remote(odd_server, ODD_ID, timeout=0.3).unwrapped
     env.reset(seed=0)
     with pytest.raises(errors.BackendSlowError, match="0.3 seconds"):
-        env.step("hang")
+        env.step(f"wait {tmp_path / 'go'}")
     with pytest.raises(gym.error.ResetNeeded):
         env.step("x")
-    AwkwardEnv.hold.set()
+    (tmp_path / "go").touch()
     assert env.reset(seed=0)[0] == "Begin."
     env.close()
-    assert until(lambda: awkward_server.pool.episodes == 0)
+    assert until(lambda: odd_server.pool.episodes == 0)
 
 
 def test_an_environment_that_is_forgotten_lets_go_of_its_place(server):

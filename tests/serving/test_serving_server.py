@@ -18,17 +18,13 @@ import gc
 import json
 import os
 import re
-import resource
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -38,6 +34,7 @@ from agent_envs.serving import EnvServer, RemoteEnv, ServedEnv
 from agent_envs.serving.access import check_binding, is_loopback, read_token
 from agent_envs.serving.session import Session
 from tests.helpers import until
+from tests.serving.odd_env import ODD, ODD_ID, started
 
 pytest.importorskip("aiohttp")
 connect = pytest.importorskip("websockets.sync.client").connect
@@ -46,53 +43,6 @@ InvalidStatus = pytest.importorskip("websockets.exceptions").InvalidStatus
 
 TOOL = "AgentR1/GSM8KTool-v0"
 TOKEN = "a-token-of-some-length"
-
-SLOW_ENV = '''
-import os
-import time
-import gymnasium
-from agent_envs.text_env import Outcome, TextEnv
-
-class Tasks:
-    name, split = "generated", "train"
-    def __len__(self): return 5
-    def __getitem__(self, index): return type("Task", (), {"task_id": str(index)})()
-
-class SlowEnv(TextEnv):
-    """Does what it is told."""
-    def open_tasks(self): return Tasks()
-    def begin(self, task):
-        return "Begin.", 0
-    def act(self, action):
-        kind, _, seconds = action.partition(" ")
-        if kind == "sleep":
-            open("begun", "w").close()
-            time.sleep(float(seconds))
-        if kind == "wait":
-            with open(seconds + ".begun", "a") as file:
-                file.write("x")
-            while not os.path.exists(seconds):
-                time.sleep(0.005)
-        return Outcome("done " + action)
-    def close(self):
-        if self._task is not None:
-            with open("closed", "a") as file:
-                file.write("x")
-
-gymnasium.register("Test/Slow-v0", entry_point=SlowEnv)
-'''
-
-
-@pytest.fixture(scope="module", autouse=True)
-def slow_env(tmp_path_factory):
-    """The slow environment, in this process."""
-    folder = tmp_path_factory.mktemp("slow")
-    before = os.getcwd()
-    os.chdir(folder)  # its environments leave marks in the working folder
-    exec(compile(SLOW_ENV, "slow_env", "exec"), {"__name__": "slow_env_here"})
-    yield
-    os.chdir(before)
-    del gym.registry["Test/Slow-v0"]
 
 
 @contextlib.contextmanager
@@ -125,19 +75,19 @@ def asked(url, path):
             return e.code, json.loads(e.read())
 
 
-def test_blocking_steps_keep_nobody_waiting():
-    with serving("Test/Slow-v0") as server, ThreadPoolExecutor(25) as pool:
+def test_blocking_steps_keep_nobody_waiting(tmp_path):
+    with serving(ODD) as server, ThreadPoolExecutor(25) as pool:
         envs = [RemoteEnv(server.url) for _ in range(25)]
         for env in envs:
             env.reset(seed=0)
         quick, *sleepers = envs
-        for mark in ("first", "second"):  # at first nobody knows that they are slow
+        for mark in (tmp_path / "first", tmp_path / "second"):  # at first nobody knows that they are slow
             sleeping = [pool.submit(env.step, f"wait {mark}") for env in sleepers]
             for _ in range(25):
                 assert quick.step("x")[0] == "done x"
             assert until(lambda begun=f"{mark}.begun": os.path.getsize(begun) == 24, seconds=30), "not side by side"
             assert not any(future.done() for future in sleeping)
-            Path(mark).touch()
+            mark.touch()
             assert [future.result(timeout=30)[0] for future in sleeping] == [f"done wait {mark}"] * 24
         for env in envs:
             env.close()
@@ -201,7 +151,7 @@ def test_a_server_that_stood_still_does_not_take_its_workers_for_silent():
 
 
 def test_a_step_that_takes_too_long_ends_its_episode():
-    with serving("Test/Slow-v0", step_timeout=0.2, max_episodes=2) as server:
+    with serving(ODD, step_timeout=0.2, max_episodes=2) as server:
         env, other = RemoteEnv(server.url), RemoteEnv(server.url)
         env.reset(seed=0)
         other.reset(seed=0)
@@ -219,7 +169,7 @@ def test_a_step_that_takes_too_long_ends_its_episode():
 
 
 def test_silent_clients_lose_their_episode_and_can_begin_another():
-    with serving("Test/Slow-v0", idle_timeout=0.2) as server:
+    with serving(ODD, idle_timeout=0.2) as server:
         env = RemoteEnv(server.url)
         env.reset(seed=0)
         assert until(lambda: server.pool.episodes == 0)
@@ -311,8 +261,8 @@ def test_frames_that_are_too_large_or_no_text_end_the_connection():
         assert asked(server.url, "/health") == (200, {"status": "healthy"})
 
 
-def test_clients_that_vanish_free_their_places():
-    with serving("Test/Slow-v0", ping=0.2) as server:
+def test_clients_that_vanish_free_their_places(tmp_path):
+    with serving(ODD, ping=0.2) as server:
         rude = []
         for _ in range(5):  # the connection is cut
             context = socket_to(server)
@@ -334,12 +284,11 @@ def test_clients_that_vanish_free_their_places():
             assert until(lambda: server.pool.episodes == 0)
         with socket_to(server) as ask:  # in the middle of a step
             ask({"type": "reset"})
-            begun = Path("begun")
-            begun.unlink(missing_ok=True)
-            ask.ws.send('{"type": "step", "data": {"text": "sleep 0.5"}}')
-            assert until(begun.exists)
+            ask.ws.send(json.dumps({"type": "step", "data": {"text": f"wait {tmp_path / 'go'}"}}))
+            assert until((tmp_path / "go.begun").exists)
             ask.ws.socket.shutdown(socket.SHUT_RDWR)
             assert until(lambda: not server.pool.open) and server.pool.episodes == 1
+            (tmp_path / "go").touch()
             assert until(lambda: server.pool.episodes == 0)
 
 
@@ -383,7 +332,7 @@ def test_a_client_that_reads_nothing_of_large_answers_is_cut_off(monkeypatch):
 
 
 def test_beyond_the_limits_there_is_a_clear_refusal():
-    with serving("Test/Slow-v0", max_episodes=2, max_waiting=1) as server:
+    with serving(ODD, max_episodes=2, max_waiting=1) as server:
         with socket_to(server) as one, socket_to(server) as two:
             assert one({"type": "reset"})["type"] == two({"type": "reset"})["type"] == "observation"
             with pytest.raises(InvalidStatus, match="503") as caught, socket_to(server):
@@ -452,23 +401,9 @@ def test_servers_that_cannot_be(arguments, message):
         ServedEnv(TOOL, allow=["level", "levle"])
 
 
-def started(folder, *options, ready="serving ", open_files=1024):
-    def limit():
-        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-
-    process = subprocess.Popen(
-        [sys.executable, "-m", "agent_envs", "serve", "--env", "slow_env:Test/Slow-v0", *options],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}, preexec_fn=limit,
-    )  # fmt: skip
-    line = process.stdout.readline()
-    assert line.startswith(ready), line + process.stderr.read()
-    return process, line.split()[-1]
-
-
 def test_the_command_stops_when_running_steps_are_done(tmp_path):
-    (tmp_path / "slow_env.py").write_text(SLOW_ENV, encoding="utf-8")
-    process, url = started(tmp_path, "--port", "0", "--workers", "1", "--drain", "0.1", open_files=20)
+    (tmp_path / "closed").touch()
+    process, url = started(tmp_path, "--workers", "1", "--drain", "0.1", open_files=20)
     crowd = [RemoteEnv(url) for _ in range(20)]
     for env in crowd:
         env.close()
@@ -476,10 +411,11 @@ def test_the_command_stops_when_running_steps_are_done(tmp_path):
     busy.reset(seed=0)
     idle.reset(seed=0)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(busy.step, "sleep 0.5")
-        assert until((tmp_path / "begun").exists)
+        running = pool.submit(busy.step, "wait go")
+        assert until((tmp_path / "go.begun").exists)
         process.send_signal(signal.SIGTERM)
-        assert running.result()[0] == "done sleep 0.5"
+        threading.Timer(0.5, (tmp_path / "go").touch).start()
+        assert running.result()[0] == "done wait go"
     with pytest.raises(errors.BackendDownError, match="shutting down|ended"):
         idle.step("x")
     with pytest.raises(errors.BackendError, match="cannot reach|is full or shutting down"):
@@ -495,7 +431,7 @@ def test_the_command_stops_when_running_steps_are_done(tmp_path):
 
 
 def test_a_server_that_drains_plays_its_episodes_to_their_end():
-    with serving("Test/Slow-v0") as server:
+    with serving(ODD) as server:
         playing, idle, restless = (RemoteEnv(server.url, connect_timeout=5.0, busy_timeout=0.2) for _ in range(3))
         playing.reset(seed=0)
         restless.reset(seed=0)
@@ -535,7 +471,7 @@ _SAMPLE = re.compile(r'[a-z_]+(\{[a-z]+="[^"\n]*"(,le="[^"]+")?\})? [0-9.e+-]+')
 
 
 def test_metrics_are_what_happened():
-    with serving(TOOL, "Test/Slow-v0", max_episodes=1, token=TOKEN) as server:
+    with serving(TOOL, ODD, max_episodes=1, token=TOKEN) as server:
         secret = {"Authorization": f"Bearer {TOKEN}"}
 
         def metrics():
@@ -547,7 +483,7 @@ def test_metrics_are_what_happened():
             return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
 
         assert asked(server.url, "/metrics")[0] == 401 and asked(server.url, "/ready") == (200, {"ready": True})
-        env = RemoteEnv(server.url, env_id="Test/Slow-v0", token=TOKEN)
+        env = RemoteEnv(server.url, env_id=ODD_ID, token=TOKEN)
         env.reset(seed=0)
         env.step("sleep 0.3")
         with pytest.raises(errors.BackendBusyError):
@@ -558,7 +494,7 @@ def test_metrics_are_what_happened():
         with pytest.raises(errors.TaskIndexError):
             env.reset(options={"index": 10**9})
         seen = metrics()
-        slow, tool = '{env="Test/Slow-v0"}', f'{{env="{TOOL}"}}'
+        slow, tool = f'{{env="{ODD_ID}"}}', f'{{env="{TOOL}"}}'
         assert seen[f"agent_envs_episodes_total{slow}"] == "1" and seen[f"agent_envs_episodes_total{tool}"] == "0"
         assert seen["agent_envs_episodes"] == seen["agent_envs_episodes_limit"] == "1"
         assert seen[f"agent_envs_errors_total{slow}"] == "1" and seen[f"agent_envs_errors_total{tool}"] == "0"
@@ -566,7 +502,7 @@ def test_metrics_are_what_happened():
         for name in ("answer", "environment"):
             count = int(seen[f"agent_envs_{name}_seconds_count{slow}"])
             classes = [
-                int(seen[f'agent_envs_{name}_seconds_bucket{{env="Test/Slow-v0",le="{le}"}}']) for le in (0.25, "+Inf")
+                int(seen[f'agent_envs_{name}_seconds_bucket{{env="{ODD_ID}",le="{le}"}}']) for le in (0.25, "+Inf")
             ]
             assert count == classes[1] == classes[0] + 1 == 4  # hello, two resets and one slow step
             assert 0.3 <= float(seen[f"agent_envs_{name}_seconds_sum{slow}"]) < 5
@@ -574,8 +510,8 @@ def test_metrics_are_what_happened():
 
 
 def test_a_command_that_still_loads_its_environment_can_be_stopped(tmp_path):
-    (tmp_path / "slow_env.py").write_text(f"print('loading', flush=True)\nimport time; time.sleep(60)\n{SLOW_ENV}")
-    process, said = started(tmp_path, "--port", "0", "--workers", "1", ready="loading")
+    (tmp_path / "loading.py").write_text("print('loading', flush=True)\nimport time; time.sleep(60)\n")
+    process, said = started(tmp_path, "--workers", "1", env=f"loading:{ODD_ID}", ready="loading")
     process.send_signal(signal.SIGINT)
     try:
         process.communicate(timeout=30)
@@ -585,8 +521,7 @@ def test_a_command_that_still_loads_its_environment_can_be_stopped(tmp_path):
 
 
 def test_a_server_that_hangs_or_is_killed_is_a_typed_error_and_its_successor_goes_on(tmp_path):
-    (tmp_path / "slow_env.py").write_text(SLOW_ENV, encoding="utf-8")
-    process, url = started(tmp_path, "--port", "0", "--workers", "0")
+    process, url = started(tmp_path, "--workers", "0")
     hasty, env = RemoteEnv(url, timeout=0.3), RemoteEnv(url)
     hasty.reset(seed=0)
     env.reset(seed=0)
