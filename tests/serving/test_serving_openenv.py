@@ -8,20 +8,20 @@ import pytest
 from agent_envs.serving import EnvServer, ServedEnv
 
 pytest.importorskip("aiohttp")
-pytest.importorskip("openenv.core.sync_client")  # since 0.3
-from openenv.core.generic_client import GenericAction, GenericEnvClient
-from openenv.core.mcp_client import MCPToolClient
 
 TOOL = "AgentR1/GSM8KTool-v0"
 
 
 @pytest.fixture(scope="module")
 def server():
+    pytest.importorskip("openenv.core.sync_client")  # since 0.3; here, as all of pytest's workers read this module
     with EnvServer([ServedEnv(TOOL), ServedEnv("AgentR1/ALFWorld-v0")], port=0, workers=0) as running:
         yield running
 
 
 def test_the_generic_client_plays_what_is_played_here(server):
+    from openenv.core.generic_client import GenericAction, GenericEnvClient
+
     here = gym.make(TOOL)
     with GenericEnvClient(base_url=server.url).sync() as env:
         for seed in (1, 2):
@@ -51,6 +51,8 @@ def test_the_generic_client_plays_what_is_played_here(server):
 
 
 def test_the_tool_client_lists_and_calls_tools(server):
+    from openenv.core.mcp_client import MCPToolClient
+
     with MCPToolClient(base_url=server.url).sync() as env:
         env.reset(seed=1)
         (tool,) = env.list_tools()
