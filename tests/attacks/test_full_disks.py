@@ -5,12 +5,10 @@ Evaluations are in tests/rollout/test_evaluate.py.
 Files are limited to 20,000 bytes (RLIMIT_FSIZE), which fails in the same calls as a full disk does.
 """
 
-import json
-
 import pytest
 
 from agent_envs.cli.main import main
-from tests.helpers import full_disk
+from tests.helpers import full_disk, write_rows
 
 pytest.importorskip("resource")
 
@@ -29,8 +27,8 @@ def test_a_full_disk_is_a_sentence_and_can_be_mended(name, tmp_path, released_fi
     monkeypatch.chdir(tmp_path)
     rows = [{"question": f"{i} + 1 = " + "?" * 60, "answer": f"#### {i + 1}"} for i in range(600)]
     docs = [{"id": str(i), "text": f"word{i % 9} hill " * 9} for i in range(600)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in docs))
+    write_rows(tmp_path / "rows.jsonl", rows)
+    write_rows(tmp_path / "docs.jsonl", docs)
     released_files.write_shop(tmp_path / "shop", 4)
     capsys.readouterr()
     with full_disk(ROOM):

@@ -46,6 +46,7 @@ from agent_envs.retrieval.bm25.build import IndexBuilder, inverse_norms, norm_le
 from agent_envs.retrieval.corpus import read_objects
 from agent_envs.retrieval.okapi import Okapi
 from agent_envs.retrieval.storage import new_folder, write_manifest
+from tests.helpers import write_rows
 
 ENGINES = ["numpy", *["numba"] * (importlib.util.find_spec("numba") is not None)]
 
@@ -311,10 +312,6 @@ def test_nothing_is_overwritten_unasked(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["index", "mine"]
 
 
-def write_rows(path, documents):
-    path.write_text("".join(json.dumps(d) + "\n" for d in documents), encoding="utf-8")
-
-
 KILLED = """
 import sys, time
 from agent_envs.retrieval import BM25Retriever
@@ -333,8 +330,7 @@ BM25Retriever.build(sys.argv[1], sys.argv[2])
 
 def test_a_killed_build_leaves_no_index_and_goes_on(tmp_path, monkeypatch, root):
     documents = rows(1500)
-    write_rows(tmp_path / "rows.jsonl", documents)
-    source, out = tmp_path / "rows.jsonl", tmp_path / "index"
+    source, out = write_rows(tmp_path / "rows.jsonl", documents), tmp_path / "index"
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED, source, out],
         stdout=subprocess.PIPE,

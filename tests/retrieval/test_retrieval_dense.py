@@ -24,6 +24,7 @@ import pytest
 from agent_envs.cli.main import main
 from agent_envs.errors import BackendError, ConfigError, DataError
 from agent_envs.retrieval import BM25Retriever, DenseRetriever, HTTPRetriever, Retriever, open_retriever
+from tests.helpers import write_rows
 
 FAISS = importlib.util.find_spec("faiss") is not None
 ENGINES = ["numpy", *["faiss"] * FAISS]
@@ -77,7 +78,7 @@ def released(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("hotpotqa_corpus")
     rows = passages()
     rows[150] = rows[20]  # twice, as in corpora that keep what they find
-    (folder / "hpqa_corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(folder / "hpqa_corpus.jsonl", rows)
     vectors = np.stack([reference(model, f"{row['title']} {row['text']}") for row in rows])
     np.save(folder / "hpqa_corpus.npy", vectors)
     return folder, vectors
@@ -246,8 +247,8 @@ DenseRetriever.build(sys.argv[1], Lengths(), sys.argv[2])
 
 
 def test_a_killed_build_goes_on(tmp_path, root):
-    source, folder, rows = tmp_path / "corpus.jsonl", tmp_path / "index", passages(300)
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folder, rows = tmp_path / "index", passages(300)
+    source = write_rows(tmp_path / "corpus.jsonl", rows)
     environment = {**os.environ, "PYTHONPATH": str(root)}
     killed = subprocess.run([sys.executable, "-c", KILLED, source, folder], env=environment, check=False, timeout=300)
     assert killed.returncode == -signal.SIGKILL and not folder.exists()
@@ -263,8 +264,8 @@ def test_a_killed_build_goes_on(tmp_path, root):
 
 
 def test_command_line(model, tmp_path, capsys):
-    source, folder, rows = tmp_path / "hpqa_corpus.jsonl", tmp_path / "index", passages(40)
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folder, rows = tmp_path / "index", passages(40)
+    source = write_rows(tmp_path / "corpus.jsonl", rows)
     command = ["index", str(source), "--out", str(folder), "--encoder", f"model={model}", "--quiet"]
     assert main(command) == 2  # without --dense
     command.append("--dense")

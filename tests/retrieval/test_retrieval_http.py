@@ -26,6 +26,7 @@ import pytest
 
 from agent_envs.errors import BackendError, ConfigError
 from agent_envs.retrieval import BM25Retriever, HTTPRetriever, Retriever, StaticRetriever
+from tests.helpers import write_rows
 
 ROWS = [
     {"id": "1", "title": "Paris", "text": "The capital of France."},
@@ -242,7 +243,7 @@ def test_bad_settings(server):
 
 def test_command_line(tmp_path, root):
     pytest.importorskip("aiohttp")
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ROWS))
+    write_rows(tmp_path / "rows.jsonl", ROWS)
     process = subprocess.Popen(
         [sys.executable, "-m", "agent_envs", "serve-search", tmp_path / "rows.jsonl", "--port", "0"],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": str(root)},
