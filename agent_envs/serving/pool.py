@@ -278,7 +278,7 @@ class Pool:
 
     def _lose(self, worker: WorkerProcess) -> None:
         """End the sessions of a worker that has ended."""
-        if worker not in self.workers or not worker.descriptions or self.stopping:
+        if worker not in self.workers or not worker.begun or self.stopping:
             return
         self.workers.remove(worker)
         self.keep(asyncio.create_task(worker.close()))
@@ -336,7 +336,7 @@ class Pool:
     def _balance(self, now: float) -> None:
         """Start workers for those that are gone or do not respond; end one that is too many and has no session."""
         responding = [worker for worker in self.workers if self._responds(worker)]
-        starting = sum(not worker.descriptions for worker in self.workers)
+        starting = sum(not worker.begun for worker in self.workers)
         missing = self.limits.workers - len(responding) - starting
         if missing > 0 and len(self.workers) < 2 * self.limits.workers and now >= self._next_start:
             self._next_start = now + _PAUSE

@@ -33,7 +33,8 @@ class WorkerProcess(asyncio.Protocol):
     ) -> None:
         self._on_frame, self._on_lost = on_frame, on_lost
         self.process: subprocess.Popen[bytes] | None = None
-        self.descriptions: dict[str, dict[str, Any]] = {}
+        self.begun = False
+        """Whether it has made its environments."""
         self.ready = False
         """Whether it takes sessions."""
         self.asked: float | None = None
@@ -103,7 +104,7 @@ class WorkerProcess(asyncio.Protocol):
             elif frame.flags & FAILED:
                 self._started.set_exception(error_from(decode(frame.text), "a worker"))
             else:
-                self.descriptions, self.ready = decode(frame.text), True
+                self.begun = self.ready = True
                 self._started.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -81,8 +82,7 @@ def describe(served_env: ServedEnv, client_kwargs: Mapping[str, Any]) -> dict[st
 
     It is a ConfigError if that cannot be made with these arguments, or is not a text environment.
     """
-    env = served_env.make(client_kwargs)
-    try:
+    with contextlib.closing(served_env.make(client_kwargs)) as env:
         observations, actions = env.observation_space, env.action_space
         if not isinstance(observations, (UnicodeText, ImageText, MessagesSpace)) or not isinstance(
             actions, UnicodeText
@@ -107,8 +107,6 @@ def describe(served_env: ServedEnv, client_kwargs: Mapping[str, Any]) -> dict[st
             "parser": getattr(getattr(env.unwrapped, "parser", None), "name", None),
             **prompt_parts(env),
         }
-    finally:
-        env.close()
 
 
 def prompt_parts(env: gym.Env[Any, Any]) -> dict[str, Any]:

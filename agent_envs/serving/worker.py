@@ -77,8 +77,9 @@ class Worker:
     def run(self) -> None:
         """Make each environment once, then answer until the socket is closed."""
         try:
-            about = {name: self._describe(served_env, {}) for name, served_env in self._envs.items()}
-            first = Frame(0, 0, encode(about).encode())
+            for served_env in self._envs.values():
+                self._describe(served_env, {})
+            first = Frame(0)
         except BaseException as e:  # noqa: BLE001  an environment may raise or exit as it likes: the server says so
             first = Frame(0, FAILED, encode(error_data(e)).encode())
         self._answers.append(first.packed())
