@@ -5,44 +5,13 @@ import math
 import pytest
 
 from agent_envs.errors import BackendError, DataError
-from agent_envs.retrieval.papers import (
-    CachedSelector,
-    GoldSelector,
-    LexicalSelector,
-    Paper,
-    normal_date,
-    title_key,
-    within_date,
-)
+from agent_envs.retrieval.papers import CachedSelector, LexicalSelector, Paper, normal_date
 
 
 @pytest.mark.parametrize("given", ["soon", "2023-13", "20231299", "23", 2.5, True, ["2023"], "99999"])
 def test_what_is_no_date_is_refused(given):
     with pytest.raises(DataError, match="expected a date"):
         normal_date(given)
-
-
-@pytest.mark.parametrize(
-    ("date", "before", "shown"),
-    [
-        ("2023-10-24", "2023-10-24", True),  # the day itself
-        ("2023-10-25", "2023-10-24", False),
-        ("2023-10", "2023-10-24", True),  # may be earlier
-        ("2023-11", "2023-10-24", False),
-        ("2023-12-31", "2023", True),
-        ("2024-01-01", "2023", False),
-        ("", "1990", True),  # unknown
-        ("2023", "", True),
-        ("2023", None, True),
-    ],
-)
-def test_nothing_after_the_date(date, before, shown):
-    assert within_date(date, before) is shown
-
-
-def test_titles_compare_by_letters():
-    assert title_key("LaTeX, 2nd\n  Ed.: Über-Fit") == title_key("latex nd ED über fit")
-    assert title_key("2048") != title_key("1984")  # without letters: as they stand
 
 
 def test_lexical_scores_say_how_much_of_the_query_is_named():
@@ -95,8 +64,3 @@ def test_what_is_remembered_is_bounded():
     cached.scores("q", papers[1:])
     cached.scores("q", papers[:1])
     assert judge.asked == [["0", "1", "2"], ["0"]]
-
-
-def test_gold_by_title_or_id():
-    selector = GoldSelector(["A Title"], ids=["7"])
-    assert selector.scores("q", [Paper("7", "?"), Paper("8", "a   title"), Paper("9", "A")]) == [1.0, 1.0, 0.0]

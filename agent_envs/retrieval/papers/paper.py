@@ -81,8 +81,8 @@ class Selector(Protocol):
 def title_key(title: str) -> str:
     """Return the key by which titles are compared: their letters in lower case.
 
-    >>> title_key("BERT: Pre-training of Deep\\n  Transformers (v2)")
-    'bertpretrainingofdeeptransformersv'
+    >>> title_key("BERT: Pre-training of Deep\\n  Transformers (v2)"), title_key("1984")
+    ('bertpretrainingofdeeptransformersv', '1984')
 
     Different encodings of a letter count as equal. A title without letters is compared literally, without spaces.
     """

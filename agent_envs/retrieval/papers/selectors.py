@@ -252,9 +252,9 @@ _AVERAGE_LENGTH = 100.0  # terms of a title and an abstract
 class GoldSelector:
     """Scores 1 for the known answers to a query, compared by the letters of their titles, and 0 for other papers.
 
-    >>> selector = GoldSelector(["Deep Parsing"])
-    >>> selector.scores("any", [Paper("1", "Deep parsing."), Paper("2", "Deep Purple")])
-    [1.0, 0.0]
+    >>> selector = GoldSelector(["Deep Parsing"], ids=["7"])
+    >>> selector.scores("any", [Paper("1", "Deep parsing."), Paper("2", "Deep Purple"), Paper("7", "?")])
+    [1.0, 0.0, 1.0]
 
     A paper with one of the answers' known `ids` is an answer, too.
     """
