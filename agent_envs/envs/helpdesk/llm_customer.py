@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from agent_envs.errors import ConfigError
 from agent_envs.messages import Message
@@ -28,16 +27,6 @@ every name, number, date and wish, and add nothing. Write the words alone.
 
 {sentence}"""
 _VALUES = re.compile(r"\w*\d[\w-]*|\b(?:yes|no|not)\b")
-
-
-@dataclass(slots=True)
-class Talk:
-    """A conversation."""
-
-    turns: list[tuple[str, str]] = field(default_factory=list)
-    """What the agent and then the customer said; the first words of the agent are a greeting."""
-    over: bool = False
-    """Whether the customer has ended it."""
 
 
 class CustomerModel:
@@ -78,22 +67,21 @@ class CustomerModel:
         told = [(Counter(_VALUES.findall(text.lower())), [name in text for name in names]) for text in (said, sentence)]
         return said if told[0] == told[1] else sentence
 
-    def played(self, brief: str, talk: Talk, text: str = _GREETING) -> str:
-        """Return what a customer whom the model plays says to a text, first to a greeting.
+    def played(self, brief: str, turns: list[tuple[str, str]], text: str = _GREETING) -> tuple[str, bool]:
+        """Return what a customer whom the model plays says to a text, first to a greeting, and whether that is the end.
 
         Args:
             brief: Who the customer is and what it wants.
-            talk: The conversation so far, which grows.
+            turns: What the agent and then the customer said so far; it grows.
             text: What the agent says.
 
         Raises:
             BackendError: The model's server failed, or the model said nothing.
         """
         messages: list[Message] = [{"role": "system", "content": _PROMPT.format(brief=brief, end=_END)}]
-        for agent, customer in [*talk.turns, (text, "")]:
+        for agent, customer in [*turns, (text, "")]:
             messages += [{"role": "user", "content": agent}, {"role": "assistant", "content": customer}]
-        said = written(self.policy, messages[:-1], "the customer")
-        talk.over = _END in said
-        said = said.replace(_END, "").strip() or "Thank you, goodbye."
-        talk.turns.append((text, said))
-        return said
+        reply = written(self.policy, messages[:-1], "the customer")
+        said = reply.replace(_END, "").strip() or "Thank you, goodbye."
+        turns.append((text, said))
+        return said, _END in reply

@@ -18,7 +18,7 @@ from typing import Any
 from agent_envs.checks import choice, string
 from agent_envs.datasets.helpdesk.released import ReleasedShop, ReleasedTask, released_shop, released_tasks
 from agent_envs.envs.helpdesk.airline import Airline
-from agent_envs.envs.helpdesk.llm_customer import CustomerModel, Talk
+from agent_envs.envs.helpdesk.llm_customer import CustomerModel
 from agent_envs.envs.helpdesk.released_tables import HAND_OVER, Shop, Used, tools_of
 from agent_envs.envs.helpdesk.retail import Retail
 from agent_envs.errors import ConfigError, ToolError
@@ -39,10 +39,9 @@ class _Service:
     """All that changes in an episode."""
 
     used: Used = field(default_factory=dict)
-    talk: Talk = field(default_factory=Talk)
+    turns: list[tuple[str, str]] = field(default_factory=list)
+    """What the policy and then the customer said; the first words of the policy are a greeting."""
     calls: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
-    """What the policy said to the customer."""
 
 
 class TauBenchEnv(ToolEnv):
@@ -131,12 +130,11 @@ class TauBenchEnv(ToolEnv):
 
     def begin(self, task: ReleasedTask) -> tuple[str, _Service]:
         state = _Service()
-        return self.voice.played(task.instruction, state.talk), state
+        return self.voice.played(task.instruction, state.turns)[0], state
 
     def answer(self, text: str) -> Outcome:
-        said = self.voice.played(self.task.instruction, self.state.talk, text)
-        self.state.said.append(text)
-        return self._judged(Outcome(said, terminated=self.state.talk.over, extra={"speaker": "customer"}))
+        said, over = self.voice.played(self.task.instruction, self.state.turns, text)
+        return self._judged(Outcome(said, terminated=over, extra={"speaker": "customer"}))
 
     def _called(self, name: str, arguments: dict[str, Any]) -> str:
         self.state.calls.append((name, arguments))
@@ -168,7 +166,7 @@ class TauBenchEnv(ToolEnv):
     def _judged(self, outcome: Outcome) -> Outcome:
         """Add the released reward to the outcome of a last step."""
         if outcome.terminated:
-            said = [text.lower().replace(",", "") for text in self.state.said]
+            said = [text.lower().replace(",", "") for text, _ in self.state.turns[1:]]
             right = _SHOPS[self.domain](self.shop.tables, {})
             for name, arguments in self.task.actions:
                 if name != HAND_OVER:
@@ -186,7 +184,7 @@ class TauBenchEnv(ToolEnv):
 
     def anchor(self) -> str:
         changes = self._tables().changes()
-        return "\n".join([self.task.task_id, *(changes[key] for key in sorted(changes)), self.state.talk.turns[-1][1]])
+        return "\n".join([self.task.task_id, *(changes[key] for key in sorted(changes)), self.state.turns[-1][1]])
 
     def right_answer(self) -> str:
         calls = [self.format_call(name, dict(arguments)) for name, arguments in self.task.actions]
