@@ -20,7 +20,8 @@ import pytest
 from agent_envs.datasets.helpdesk.generated.domain import domain_names, load_domain
 from agent_envs.datasets.helpdesk.generated.solving import Deed
 from agent_envs.envs.helpdesk.expert import MISTAKES, next_move
-from agent_envs.envs.helpdesk.hearing import hear, told_and_asked
+from agent_envs.envs.helpdesk.hearing import hear
+from agent_envs.envs.helpdesk.phrases import told_and_asked
 from agent_envs.envs.helpdesk.reward import score_of
 from agent_envs.errors import ConfigError
 
@@ -34,6 +35,13 @@ def make(**kwargs):
 
 def is_call(text):
     return "<tool_call>" in text
+
+
+def ended(env):
+    """Play on to the end as the expert does; return the last step."""
+    while not (step := env.step(env.expert_action()))[2]:
+        pass
+    return step
 
 
 def play(env, index=0, change=lambda text, env: text, limit=400):
@@ -202,19 +210,24 @@ def test_an_expert_that_says_its_reasons_says_each_rule_and_the_one_that_forbids
 # -- 2. the customer -------------------------------------------------------------------------------------------------
 
 
-def wished(env, **wanted):
-    """Start the first task whose first wish and request are as wanted, up to where the expert would judge."""
-    base = env.unwrapped
+def first(env, test, **wanted):
+    """Start the first task whose first wish has what is wanted, and whose first request and right deed pass a test."""
     for index in range(500):
         env.reset(options={"index": index})
-        request = base.task.requests[0]
-        values = {**request._asdict(), **request.wishes[0]._asdict(), "first": base.task.solution.deeds[0].kind}
-        if all(
-            bool(values[key]) == value if isinstance(value, bool) else values[key] == value
-            for key, value in wanted.items()
-        ):
-            return request.wishes[0]
-    raise AssertionError(f"no task with {wanted}")
+        task = env.unwrapped.task
+        request, deed = task.requests[0], task.solution.deeds[0]
+        if test(request, deed) and all(getattr(request.wishes[0], name) == value for name, value in wanted.items()):
+            return request
+    raise AssertionError("no such task")
+
+
+def wished(env, kind, test=lambda request: True, **wanted):
+    """Start the first task whose first request passes a test and calls for a kind of deed; return its first wish."""
+    return first(env, lambda request, deed: deed.kind == kind and test(request), **wanted).wishes[0]
+
+
+def by_number(request):
+    return request.named == "number"
 
 
 def until(env, stop):
@@ -230,12 +243,12 @@ def offering(text):
 
 def test_done_without_a_letter_is_not_believed_and_cannot_without_one_neither():
     env = make(level=1)
-    wished(env, first="act")
+    wished(env, "act")
     until(env, offering)
     assert re.search("not see it yet|no letter about it", env.step("It is done.")[0])
     assert re.search("really not be done|Is that final", env.step("That is not possible, rule 2.1 forbids it.")[0])
     for text in ("Yes, it is done. Shall I go ahead?", "Goodbye!", "Done."):
-        wished(env, first="act")
+        wished(env, "act")
         for _ in range(50):
             if env.unwrapped.step(text)[2]:
                 break
@@ -244,7 +257,7 @@ def test_done_without_a_letter_is_not_believed_and_cannot_without_one_neither():
 
 def test_a_yes_says_what_it_is_to_and_a_contradiction_is_corrected():
     env = make(level=3, domains="bicycle_hire")
-    wish = wished(env, act="move_hire", first="act", named="number")
+    wish = wished(env, "act", by_number, act="move_hire")
     until(env, offering)
     other = {2: 3, 3: 4, 4: 7, 7: 2}[wish.asks["days"]]
     reply = env.step(f"Shall I move hire {wish.item} by {other} days?")[0]
@@ -256,7 +269,7 @@ def test_a_yes_says_what_it_is_to_and_a_contradiction_is_corrected():
 @pytest.mark.parametrize("question", ["Would you like to try something different?", "Is that okay for you?"])
 def test_what_was_refused_is_not_agreed_to_by_the_way(question):
     env = make(level=8)
-    wish = wished(env, first="decline", pleas=2)
+    wish = wished(env, "decline", pleas=2)
     env.step(until(env, lambda action: "decline" in action))
     reply = env.step(f"I am sorry, that cannot be done. {question}")[0]
     assert "Yes" not in reply and not env.unwrapped.state.desk.agreed
@@ -265,7 +278,7 @@ def test_what_was_refused_is_not_agreed_to_by_the_way(question):
 
 def test_a_question_that_has_it_right_is_answered_with_yes():
     env = make(level=1)
-    wish = wished(env, first="act", named="number")
+    wish = wished(env, "act", by_number)
     base = env.unwrapped
     name = base.task.rows["customer"][base.task.customer]["name"]
     for question, fact in ((f"Is your name {name}?", "name"), (f"Do you mean {wish.item}?", "number")):
@@ -275,7 +288,7 @@ def test_a_question_that_has_it_right_is_answered_with_yes():
 
 def test_a_question_and_an_offer_in_one_text_are_both_answered():
     env = make(level=1)
-    wished(env, first="act")
+    wished(env, "act")
     reply = env.step("What is your code word? And shall I go ahead?")[0]
     assert "Yes" in reply and env.unwrapped.task.codes[env.unwrapped.task.customer] in reply
 
@@ -283,7 +296,7 @@ def test_a_question_and_an_offer_in_one_text_are_both_answered():
 def test_a_misread_number_is_put_right_when_it_is_doubted_or_after_three_fruitless_texts():
     env = make(level=4, domains="bicycle_hire")
     for texts in (["I find no hire with this number."], ["hm", "hm", "hm"]):
-        wish = wished(env, misread=True)
+        wish = first(env, lambda request, deed: request.misread).wishes[0]
         for text in texts:
             assert wish.item not in env.unwrapped.state.mind.last
             reply = env.step(text)[0]
@@ -306,7 +319,7 @@ def test_whoever_says_anything_is_told_everything_in_time():
 
 def test_an_amount_is_understood_once_and_many_numbers_are_no_answer():
     env = make(level=4)
-    wished(env, question=True, first="act", dropped=False, change=False)
+    wished(env, "act", lambda request: not request.dropped, question=True, change={})
     base = env.unwrapped
     until(env, offering)
     assert re.search("Which of these", env.step("It is 1 euros, 2 euros, 3 euros or 4 euros.")[0])
@@ -320,12 +333,8 @@ def test_an_amount_is_understood_once_and_many_numbers_are_no_answer():
 
 def test_a_changed_mind_and_a_dropped_request_come_with_the_first_offer():
     env = make(level=6)
-    for wanted in ({"change": True}, {"dropped": True}):
-        for index in range(300):
-            env.reset(options={"index": index})
-            requests = env.unwrapped.task.requests
-            if any(r.dropped if "dropped" in wanted else any(w.change for w in r.wishes) for r in requests):
-                break
+    for drawn in (lambda request: any(wish.change for wish in request.wishes), lambda request: request.dropped):
+        index = next(index for index, task in enumerate(env.unwrapped.tasks) if any(map(drawn, task.requests)))
         said = play(env, index)[3]
         assert any(re.search("changed my mind|thought better|Wait, let me", text) for text in said)
 
@@ -345,9 +354,9 @@ def test_it_ends_when_patience_does():
     env = make(level=1)
     env.reset(options={"index": 0})
     steps = 1
-    while not (ended := env.step("hm"))[2]:
+    while not (last := env.step("hm"))[2]:
         steps += 1
-    assert steps == env.unwrapped.task.patience and ended[1] == 0 and not ended[4]["success"]
+    assert steps == env.unwrapped.task.patience and last[1] == 0 and not last[4]["success"]
 
 
 def test_it_is_truncated_when_steps_end():
@@ -424,13 +433,8 @@ def test_what_a_customer_is_asked_to_look_at(text):
 
 
 def trouble(env, test):
-    """Start the first task of a level whose trouble passes a test, up to the expert's first instruction or refusal."""
-    for index in range(400):
-        env.reset(options={"index": index})
-        requests = env.unwrapped.task.requests
-        if requests[0].trouble and test(requests[0], env.unwrapped.task.solution.deeds[0]):
-            return requests[0]
-    raise AssertionError("no such trouble")
+    """Start the first task that begins with a trouble and passes a test."""
+    return first(env, lambda request, deed: request.trouble and test(request, deed))
 
 
 def test_what_loses_something_is_asked_back_about_and_costs_if_it_is_done():
@@ -443,9 +447,8 @@ def test_what_loses_something_is_asked_back_about_and_costs_if_it_is_done():
     env.step("Please reset the router.")
     env.step("Yes, please do.")
     assert base.state.desk.diff()["device", "device", "settings"] == "factory"
-    while not (ended := base.step(base.expert_action()))[2]:
-        pass
-    assert ended[1] == 0 and 0 < ended[4]["score"] < 1
+    last = ended(base)
+    assert last[1] == 0 and 0 < last[4]["score"] < 1
 
 
 def test_what_is_asked_beside_what_is_to_be_done_is_answered():
@@ -471,17 +474,12 @@ def test_a_barred_remedy_is_noted_and_one_that_was_not_really_done_shows():
 # -- 3. the score ----------------------------------------------------------------------------------------------------
 
 
-def played(env, index):
-    reward, _, _, _ = play(env, index)
-    return reward, env.unwrapped.state, env.unwrapped._gold
-
-
 def test_every_missing_entry_and_every_one_too_many_costs():
     env = make(level=6)
     for index in range(6):
-        reward, state, gold = played(env, index)
-        desk, beliefs = state.desk, state.mind.beliefs
-        assert reward == 1 and score_of(gold, desk, beliefs).score == 1
+        assert play(env, index)[0] == 1
+        gold, desk, beliefs = env.unwrapped._gold, env.unwrapped.state.desk, env.unwrapped.state.mind.beliefs
+        assert score_of(gold, desk, beliefs).score == 1
         for cell in gold.changes:
             before, now = desk.before[cell], desk.tables[cell[0]][cell[1]].get(cell[2])
             desk.tables[cell[0]][cell[1]][cell[2]] = before
@@ -525,7 +523,7 @@ def test_progress_pays_the_final_score_and_mistakes_cost(mistake):
 
 def test_tools_do_what_rules_forbid_and_not_what_the_system_refuses():
     env = make(level=1, domains="bicycle_hire")
-    wish = wished(env, act="cancel_hire", first="decline")
+    wish = wished(env, "decline", act="cancel_hire")
     base = env.unwrapped
     call = base.format_call("cancel_hire", {"id": wish.item, **wish.asks})
     result = json.loads(env.step(call)[0])
@@ -557,8 +555,7 @@ def test_instructions_and_tools_follow_the_task_through_snapshots_and_pickles():
         assert (base._index, base.instructions, json.dumps(base.tools)) == (index, instructions, tools)
         copy = pickle.loads(pickle.dumps(base))
         assert (copy.instructions, json.dumps(copy.tools)) == (instructions, tools)
-        while not copy.step(copy.expert_action())[2]:
-            pass
+        assert ended(copy)[1] == 1
 
 
 def test_further_environments_and_resets_take_little_memory():
@@ -607,9 +604,7 @@ def test_an_amount_that_was_said_wrongly_can_be_corrected(text):
     base = env.unwrapped
     assert "7777 euros" in base.step("That will be 7777 euros.")[0]
     assert f"{amount} euro" in base.step(text.format(amount))[0]
-    while not (ended := base.step(base.expert_action()))[2]:
-        pass
-    assert ended[1] == 1
+    assert ended(base)[1] == 1
 
 
 def test_an_amount_that_is_right_stays_when_it_is_said_again_beside_another():
@@ -631,12 +626,7 @@ def test_telling_an_amount_to_somebody_who_was_not_identified_is_a_fault():
 
 def test_a_yes_has_the_right_number():
     env = make(level=4)
-    for index in range(200):
-        env.reset(options={"index": index})
-        base = env.unwrapped
-        request = base.task.requests[0]
-        if request.misread and base.task.solution.deeds[0].kind == "act":
-            break
+    base, request = env.unwrapped, first(env, lambda request, deed: request.misread and deed.kind == "act")
     said = base.step("Shall I go ahead?")[0]
     assert request.wishes[0].item in said and request.misread not in said and not base.state.desk.agreed
     assert request.wishes[0].item in base.step("Shall I go ahead?")[0] and base.state.desk.agreed

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent_envs.datasets.helpdesk.generated.domain import domain_names, load_domain
-from agent_envs.envs.helpdesk.hearing import contradicts, hear, told_and_asked
-from agent_envs.envs.helpdesk.phrases import amounts_in
+from agent_envs.envs.helpdesk.hearing import contradicts, hear
+from agent_envs.envs.helpdesk.phrases import amounts_in, told_and_asked
 
 DOMAIN = load_domain("bicycle_hire")
 MOVE, CANCEL = DOMAIN.acts["move_hire"], DOMAIN.acts["cancel_hire"]
@@ -230,26 +230,30 @@ CONTRADICTIONS = [  # an offer where moving H96435, the Heron, by 3 days is want
 ]
 
 
-@pytest.mark.parametrize(("person", "other"), [("son", False), ("uncle", True), ("mother-in-law", True)])
-def test_an_offer_to_somebody_else_is_noticed(person, other):
-    phones = load_domain("mobile_phone")
-    offer, wanted = f"shall i transfer line l43423 to your {person}?", {"relation": "son", "handover": "in person"}
-    assert contradicts(offer, phones, phones.acts["transfer_line"], "L43423", wanted, {"L43423": "Marathon"}) is other
-
-
-@pytest.mark.parametrize(("thing", "other"), [("15 euro unlocking fee on the pass", False), ("pass P11111", True)])
-def test_cancelling_a_fee_is_waiving_it(thing, other):
-    scooters = load_domain("e_scooters")
-    waive, wanted = scooters.acts["waive_unlock_fee"], {"ground": "flat battery"}
-    assert (
-        contradicts(f"shall i cancel the {thing}?", scooters, waive, "P11111", wanted, {"P11111": "Firefly"}) is other
-    )
+ELSEWHERE = [  # a domain, what is wanted, its item with its label, an offer
+    ("mobile_phone", "transfer_line", {"relation": "son", "handover": "in person"}, ("L43423", "Marathon"), [
+        ("shall i transfer line l43423 to your son?", False),
+        ("shall i transfer line l43423 to your uncle?", True),
+        ("shall i transfer line l43423 to your mother-in-law?", True),
+    ]),
+    ("e_scooters", "waive_unlock_fee", {"ground": "flat battery"}, ("P11111", "Firefly"), [
+        ("shall i cancel the 15 euro unlocking fee on the pass?", False),  # which is waiving it
+        ("shall i cancel the pass p11111?", True),
+    ]),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("offer", "other"), CONTRADICTIONS)
 def test_an_offer_of_something_else_is_noticed(offer, other):
     labels = {"H96435": "Heron", "H11111": "Swift"}
     assert contradicts(offer, DOMAIN, MOVE, "H96435", {"days": 3, "reason": "illness"}, labels) is other
+
+
+@pytest.mark.parametrize(("name", "act", "wanted", "item", "offers"), ELSEWHERE)
+def test_persons_and_fees_that_are_not_wanted_are_noticed(name, act, wanted, item, offers):
+    domain = load_domain(name)
+    for offer, other in offers:
+        assert contradicts(offer, domain, domain.acts[act], item[0], wanted, dict([item])) is other
 
 
 AMOUNTS = [
