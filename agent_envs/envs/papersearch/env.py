@@ -332,11 +332,7 @@ class PaperSearchEnv(ToolEnv):
         return outcome
 
     def _metrics(self) -> dict[str, float]:
-        """Return the metrics of the pool, recomputed only after it has grown."""
-        state: PaperState = self.state
-        if state.metrics is None:
-            state.metrics = retrieval_metrics([pooled.paper.title for pooled in state.ranked()], self.task.titles)
-        return dict(state.metrics)
+        return retrieval_metrics([pooled.paper.title for pooled in self.state.ranked()], self.task.titles)
 
     def anchor(self) -> str:
         pool = sorted(f"{paper_id}{'*' if p.expanded else ''}" for paper_id, p in self.state.pool.items())

@@ -52,8 +52,6 @@ class PaperState:
     """The number of texts that the policy has written."""
     gains: list[int] = field(default_factory=list)
     """The number of new papers of each turn with a call."""
-    metrics: dict[str, float] | None = None
-    """The metrics of the pool, None if they have to be computed."""
 
     def named(self, written: str) -> Pooled | None:
         """Return the paper of the pool with an id as it was shown, with brackets or without, or None."""
@@ -80,8 +78,6 @@ class PaperState:
                 self.pool[paper.id] = Pooled(paper, scores[paper.id])
                 new.append(self.pool[paper.id])
         self.new += new
-        if new:
-            self.metrics = None
         return sorted(new, key=lambda pooled: -pooled.score)
 
     def has_run(self, found: Found) -> bool:
