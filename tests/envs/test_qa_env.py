@@ -28,7 +28,6 @@ from agent_envs.testing import check_text_env
 from tests.helpers import tool_call
 
 HOTPOT, WIKI, MUSIQUE = "AgentR1/HotpotQA-v0", "AgentR1/TwoWikiMultihopQA-v0", "AgentR1/MuSiQue-v0"
-IDS = (HOTPOT, WIKI, MUSIQUE)
 STYLES = ("tool", "react", "search_r1")
 
 
@@ -319,13 +318,12 @@ def test_any_query_is_answered(style, query):
 
 
 @pytest.mark.parametrize("style", ["react", "search_r1"])
-@pytest.mark.parametrize("env_id", IDS)
-def test_the_other_styles_keep_the_contract(env_id, style):
-    check_text_env(env_id, env_kwargs={"style": style}, tasks=5, vectors=False)
+def test_the_other_styles_keep_the_contract(style):
+    check_text_env(HOTPOT, env_kwargs={"style": style}, tasks=5, vectors=False)  # the three ids have one class
 
 
 def test_real_rows_keep_the_contract(rows):
-    check_text_env(HOTPOT, env_kwargs={"data": rows})
+    check_text_env(HOTPOT, env_kwargs={"data": rows}, vectors=False)
 
 
 def test_what_is_searched_and_shown_can_be_set(rows):
