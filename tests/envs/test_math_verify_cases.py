@@ -100,19 +100,8 @@ def source(tmp_path_factory, request):
     if found:
         return found[0]
     folder = tmp_path_factory.mktemp("source")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "-q",
-        "--no-deps",
-        "--no-binary",
-        "math-verify",
-        "-d",
-        str(folder),
-    ]
-    done = subprocess.run([*command, f"math-verify=={version}"], capture_output=True, text=True, timeout=300)
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", "math-verify", "-d", str(folder)]
+    done = subprocess.run([*pip, f"math-verify=={version}"], capture_output=True, text=True, timeout=300)
     if done.returncode:
         pytest.skip(f"no math_verify-{version}.tar.gz in the test data, and none to download: {done.stderr[-200:]}")
     return next(folder.glob("*.tar.gz"))
