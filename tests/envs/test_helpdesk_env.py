@@ -19,9 +19,9 @@ import pytest
 
 from agent_envs.datasets.helpdesk.generated.domain import domain_names, load_domain
 from agent_envs.datasets.helpdesk.generated.solving import Deed
+from agent_envs.envs.helpdesk.devices import told_and_asked
 from agent_envs.envs.helpdesk.expert import MISTAKES, next_move
 from agent_envs.envs.helpdesk.hearing import hear
-from agent_envs.envs.helpdesk.phrases import told_and_asked
 from agent_envs.envs.helpdesk.reward import score_of
 from agent_envs.errors import ConfigError
 

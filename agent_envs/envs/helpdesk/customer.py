@@ -12,8 +12,9 @@ import zlib
 from agent_envs.datasets.helpdesk.generated.domain import Device, value_key
 from agent_envs.datasets.helpdesk.generated.solving import Deed, Wish
 from agent_envs.envs.helpdesk.desk import agreement
+from agent_envs.envs.helpdesk.devices import told_and_asked
 from agent_envs.envs.helpdesk.hearing import Heard, acts_named, contradicts, hear
-from agent_envs.envs.helpdesk.phrases import amounts_in, plain, says, signs, told_and_asked
+from agent_envs.envs.helpdesk.phrases import amounts_in, plain, says, signs
 from agent_envs.envs.helpdesk.wanting import Wanting
 
 _MISREAD_AFTER = 3

@@ -96,6 +96,7 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
     asks: dict[str, None] = {}
     confirms: dict[str, None] = {}
     offer = before = ""
+    doubted = "number"
     reports = refuses = doubts = heading = able = False
     phrases, facts = _heard_of(domain, act)
     said = [(sentence, signs(sentence, _CUES, acts_named(domain), phrases)) for sentence in sentences(text)]
@@ -145,7 +146,7 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
             told = [fact for fact in values if counts[fact] < 2 and has(sentence, values[fact])]
             asked = [fact for fact in asked if fact not in told and (fact != "wish" or len(asked) == 1)]
             chosen = " or " in sentence and any(counts[fact] > 1 for fact in asked)
-            offers = consenting and "offering" in cues and " or " not in sentence
+            offers = consenting and "offering" in cues and not wh and " or " not in sentence
             asked = [] if offers or (sure and says("alien", sentence)) else asked
             others = {*re.findall(r"\d+", sentence)}.difference(*(re.findall(r"\d+", values[fact]) for fact in stated))
             confirms |= dict.fromkeys(stated if not (asked or cued or wh or others) else ())
@@ -156,7 +157,10 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
         if offered and not alien and not says("quoted", sentence):
             offer = f"{offer} {sentence}" if acted else f"{offer} {before} {sentence}"
         elif "doubt" in cues:
-            doubts = True
+            of = {cues[f"?{fact}"]: fact for fact in ("name", "code", "number") if f"?{fact}" in cues}
+            doubted = of[max(of)] if of else doubted
+            doubts |= doubted == "number"
+            asked += {doubted} - {"number"}
         elif negated and not question:
             refuses |= not says("not yet", sentence)
         elif not question and not asked and "later" not in cues:

@@ -1,5 +1,4 @@
-"""Reading a text as a customer does: small letters, digits for numbers, sentences, phrases, amounts, and what is to be
-done to a device. No model."""
+"""Reading a text as a customer does: small letters, digits for numbers, sentences, phrases, amounts. No model."""
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agent_envs.datasets.helpdesk.generated.domain import Device
 from agent_envs.files import table
 
 TABLES: Mapping[str, Any] = table(__package__, "hearing.json")
@@ -131,50 +129,3 @@ def _following(words: tuple[str, ...]) -> re.Pattern[str]:
         rf"|(?<!\w)(?:{named})(?!\w)(?: for \d{{1,3}} \w+ \w+)?[^\d.?!\n]{{0,30}}?(?<![\d.])"
         r"(\d{1,9})(?![\d%]|\s%|[.,]\d)"
     )
-
-
-_DEVICE_CUES = indexed(TABLES["device"])
-
-
-def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
-    """Return the acts that a text tells somebody to do, and what it asks somebody to look at, in order."""
-    acts: dict[str, None] = {}
-    reads: dict[str, None] = {}
-    shown = {read.field: read.words for read in device.reads.values()}
-    last, looking = "", False
-    for sentence in sentences(text):
-        cues = signs(sentence, _DEVICE_CUES)
-        looking = "?" in sentence or ("look" in cues and "not told" not in cues) or (looking and says("item", sentence))
-        for whole in PATTERNS["part"].split(sentence):
-            part = re.sub(r"\b(?:it|them)\b", last or "it", PATTERNS["aside"].sub("", whole))
-            own, button = signs(part, _DEVICE_CUES), "".join(PATTERNS["button"].findall(part)[:1])
-            told = "polite" in own or not (says("statement", part) or "would" in own)
-            told = told and ("polite" in cues or "?" not in part) and "not told" not in own
-            done: dict[str, tuple[int, int]] = {}  # where the verb is, and how far behind it the thing
-            for name, act in device.acts.items():
-                noun, verbs = act.object.lower().removeprefix("the "), {*act.verbs}
-                things = [noun if noun.endswith("mode") else noun.split()[-1]]  # there are other modes
-                if name not in device.final:  # what loses something is done at its own words only
-                    things += [word for _, field, _ in act.effect for word in shown.get(field, ())]
-                    verbs |= {verb for group in TABLES["same"] if not verbs.isdisjoint(group) for verb in group}
-                if button and told and {button, f"un{button}"} & {*act.verbs}:
-                    done[name] = (-1, 0)
-                if named := [thing for thing in things if has(part, thing)]:
-                    last = named[0]
-                    places = [place for thing in named for verb in verbs for place in _places(verb, thing, part)]
-                    if told and places:
-                        done[name] = min(places, key=lambda place: place[1])
-            nearest = {verb: min(far for other, far in done.values() if other == verb) for verb, _ in done.values()}
-            acts |= dict.fromkeys(name for name, (verb, far) in done.items() if far == nearest[verb])
-            for name, read in device.reads.items() if looking and not done else ():
-                if any(has(whole, word) or has(whole, f"{word}s") for word in read.words):
-                    reads[name] = None
-    return list(acts), list(reads)
-
-
-def _places(verb: str, thing: str, part: str) -> list[tuple[int, int]]:
-    """Return where the words of a verb occur, the first in any form, and how far behind that a thing is named."""
-    (head, *rest), words = verb.split(), re.findall(r"\w+", part)
-    starts = [found.start() for found in re.finditer(rf"\b{head.removesuffix('e')}", part)]
-    whole = all(word in words or f"{word}to" in words for word in rest)
-    return [(start, (part.find(thing) - start) % len(part)) for start in starts if whole]
