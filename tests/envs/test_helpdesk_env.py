@@ -414,7 +414,7 @@ PRESSES = {
 VIEWS = {
     "What does the power light do?": "light",
     "How does the cable sit, and which mode does the setup page show?": "cable page",
-    "Please look at the wireless light.": "light antenna",
+    "Please look at the wireless light.": "antenna",
     "Is the lamp on?": "light",
     "Could you describe the lamp, and whether the cable is plugged in?": "light cable",
     "And the Wi-Fi, is it on?": "antenna",

@@ -326,8 +326,8 @@ def shares(wanted, heard):
 def test_sentences_of_somebody_who_had_not_seen_the_word_lists_are_heard():
     """Sentences over all domains, with labels; the label of one, a wh-question that was called an offer, was put
     right. Numbers of rows that are doubted count as asked for. The lists were mended after each set had been scored.
-    Of the last 200, facts asked for (looks at devices among them) had a precision of .95 and a recall of .89, offers .95
-    and .97, and 197 were rightly heard to be an offer or none; those of them that had been misheard are here, and what
+    Of the last 170, facts asked for (looks at devices among them) had a precision of .94 and a recall of .94, offers .96
+    and 1.0, and 169 were rightly heard to be an offer or none; those of them that had been misheard are here, and what
     two language models that served 45 customers said in vain."""
     rows = json.loads(Path(__file__).with_name("helpdesk_sentences.json").read_text(encoding="utf-8"))
     wanted, heard = {}, {}
@@ -354,7 +354,7 @@ def test_sentences_of_somebody_who_had_not_seen_the_word_lists_are_heard():
                 heard.setdefault(kind, []).append(values)
         if row.keys() & {*of, "reports"}:
             said, nothing = said + 1, nothing + (not any(of.values()) and not found.reports)
-    assert len(rows) == 600 and nothing / said <= 0.05
+    assert len(rows) == 624 and nothing / said <= 0.05
     for kind, least in {"asks": 0.9, "offers": 0.97, "refuses": 0.9, "presses": 0.9, "amounts": 0.95}.items():
         assert min(shares(wanted[kind], heard[kind])) >= least, kind
 

@@ -151,7 +151,9 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
             others = {*re.findall(r"\d+", sentence)}.difference(*(re.findall(r"\d+", values[fact]) for fact in stated))
             confirms |= dict.fromkeys(stated if not (asked or cued or wh or others) else ())
         cued |= question and able and (consenting or (len(sentence.split()) < 5 and not of_you))
-        cued |= bool(before) and not (reports or of_you or says("needless", sentence)) and says("reply", sentence)
+        cued |= (
+            bool(before) and not (reports or asks or of_you or says("needless", sentence)) and says("reply", sentence)
+        )
         offered = not wh and not negated and ((sure and not chosen) or (cued and not asked and "close" not in cues))
         alien = offered and not acted and says("alien", sentence) and not says("going on", sentence)
         if offered and not alien and not says("quoted", sentence):
@@ -161,7 +163,7 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
             doubted = of[max(of)] if of else doubted
             doubts |= doubted == "number"
             asked += {doubted} - {"number"}
-        elif negated and not question:
+        elif negated and not (question or inherited):
             refuses |= not says("not yet", sentence)
         elif not question and not asked and "later" not in cues:
             reports |= "report" in cues or (acted and "been" in cues and 0 <= first - cues["been"][1] < 25)
