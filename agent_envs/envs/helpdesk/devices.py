@@ -49,9 +49,8 @@ def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
             last = mentioned[min(mentioned)] if mentioned else last
             acts |= dict.fromkeys(name for name, (verb, far) in done.items() if far == nearest[verb])
             shown = {name: word for name, read in device.reads.items() for word in read.words if _names(whole, word)}
-            whose = {f"{one} {other}": other for one in shown.values() for other in shown.values()}
-            parts = {other for both, other in whose.items() if both in whole}  # the light of "the wireless light"
-            looked = [name for name, word in shown.items() if word not in parts]
+            parts = [word for word in shown.values() if any(f"{other} {word}" in whole for other in shown.values())]
+            looked = [name for name, word in shown.items() if word not in parts]  # no light of "the wireless light"
             seen = looked or seen
             if looking and not done and (looked or ("?" in sentence and says("referring", whole))):
                 reads |= dict.fromkeys(seen)
