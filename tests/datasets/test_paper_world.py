@@ -21,7 +21,7 @@ from agent_envs.datasets.papersearch.corpus import corpus_papers, generated_pape
 from agent_envs.datasets.papersearch.generated.literature import HIDDEN, WORDS, Literature, literature
 from agent_envs.datasets.papersearch.generated.queries import GeneratedQueries
 from agent_envs.envs.papersearch.expert import parse_query
-from agent_envs.errors import DataError, TaskIndexError
+from agent_envs.errors import DataError
 from agent_envs.retrieval.papers import title_key
 from agent_envs.retrieval.papers.local import LocalPapers
 from agent_envs.retrieval.papers.paper import paper_row, read_papers
@@ -38,8 +38,6 @@ def test_papers_and_queries_are_functions_of_their_numbers():
     for number in (-1, 500):
         with pytest.raises(IndexError):
             one.row(number)
-    with pytest.raises(TaskIndexError, match="0 to 999"):
-        GeneratedQueries("test")[1000]
 
 
 def test_splits_are_disjoint():

@@ -17,7 +17,7 @@ import pytest
 import agent_envs  # noqa: F401  (registers the ids)
 from agent_envs.envs.gsm8k.env import ANCHOR_LENGTH, GSM8KToolEnv
 from agent_envs.envs.gsm8k.expert import worked_steps
-from agent_envs.errors import ConfigError, TaskIndexError
+from agent_envs.errors import ConfigError
 from tests.helpers import tool_call
 
 ONE, TOOL = "AgentR1/GSM8K-v0", "AgentR1/GSM8KTool-v0"
@@ -169,8 +169,6 @@ def test_rows_of_ones_own(tmp_path, play):
     env = gym.make(TOOL, data=str(path))
     assert env.reset(seed=0)[0] == "1+1?"
     assert play(env, 0)[:2] == (1.0, 1)  # nothing annotated: the answer at once
-    with pytest.raises(TaskIndexError, match="tasks 0 to 0"):
-        env.reset(options={"index": 1})
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"tool": "check_answer"}, {"data": "rows"}])

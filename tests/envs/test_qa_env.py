@@ -264,13 +264,6 @@ def test_lucene_searches_the_same_corpora(rows, tmp_path, monkeypatch):
         assert seen[0] == seen[1]
 
 
-def test_rows_of_their_own_are_the_corpus(rows):
-    env = gym.make(HOTPOT, data=rows)
-    env.reset(options={"index": 1})
-    observation = env.step(search("town"))[0]
-    assert observation.count("Pigam is a town.") == 1  # in both rows, and once in the corpus
-
-
 def test_a_broken_search_is_an_error_and_not_an_observation(rows, tmp_path, fake_service):
     service = fake_service(lambda asked, number: (200, b"<html>no</html>"))
     env = gym.make(HOTPOT, data=rows, retriever=service.url)
