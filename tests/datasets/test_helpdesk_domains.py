@@ -73,10 +73,8 @@ def test_a_domain_can_be_heard_without_doubt(name):
 def test_what_tools_say_of_themselves_reads_well(name):
     for spec in desk_tools(load_domain(name)).specs:
         function = spec["function"]
-        for text in (
-            function["description"],
-            *(p["description"] for p in function["parameters"]["properties"].values()),
-        ):
+        arguments = function["parameters"]["properties"].values()
+        for text in (function["description"], *(argument["description"] for argument in arguments)):
             assert not ODD.search(text) and text[0].isupper(), text
 
 

@@ -133,9 +133,8 @@ def test_real_unarxive_papers(data_dir):
     full, works = rows[:15], rows[15:]
     assert [row.paper.id for row in full] == [row["paper_id"] for row in raw]
     assert full[0].paper.date == "2022-12-22" and full[0].paper.abstract.startswith("Let $X_1,X_2")
-    assert (
-        full[0].paper.title == "Zeros of a growing number of derivatives of random polynomials with independent roots"
-    )
+    title = "Zeros of a growing number of derivatives of random polynomials with independent roots"
+    assert full[0].paper.title == title
     assert [len(row.references) for row in full] == [len(row["bib_entries"]) for row in raw]
     assert sum(bool(arxiv_id(row.paper.id)) for row in works) >= 40
     assert sum(row.paper.id.startswith("doi:") for row in works) > 50
@@ -246,10 +245,8 @@ def test_halves_of_characters_can_be_prepared(tmp_path, capsys):
     path = write(tmp_path / "train.jsonl", row)
     assert main(["prepare", "papersearch", "--from", str(path), "--out", str(tmp_path / "out")]) == 0
     task = query_rows(str(tmp_path / "out"))[0]
-    assert task.query == "What? \ufffd" == query_rows(str(path))[0].query and task.titles == (
-        "B",
-        "Half \ufffd a title",
-    )
+    assert task.query == "What? \ufffd" == query_rows(str(path))[0].query
+    assert task.titles == ("B", "Half \ufffd a title")
 
 
 @pytest.fixture

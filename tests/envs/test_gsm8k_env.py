@@ -155,10 +155,7 @@ def test_a_demonstrated_mistake_keeps_operands_and_is_carried_on():
 
 
 def test_annotations_that_are_no_arithmetic_are_left_out():
-    assert worked_steps("a <<2*3=6>>6 b <<x=2>>2 c <<1/0=0>> d <<5+5=10>>10\n#### 10") == (
-        ("2*3", "6"),
-        ("5+5", "10"),
-    )
+    assert worked_steps("a <<2*3=6>>6 b <<x=2>>2 c <<1/0=0>> d <<5+5=10>>10\n#### 10") == (("2*3", "6"), ("5+5", "10"))
 
 
 def test_rows_of_ones_own(tmp_path, play):

@@ -103,10 +103,8 @@ def _count(question: str, seen: list[Seen]) -> str:
 def _follow(question: str, seen: list[Seen]) -> str:
     colour, hops = re.findall(r"Start at the (\w+) card and follow (\d+)", question)[0]
     cards = [one for one in seen if " card" in one.words]
-    rows, turned = (
-        _rows(cards),
-        [one._replace(left=one.top, top=one.left, right=one.bottom, bottom=one.right) for one in cards],
-    )
+    rows = _rows(cards)
+    turned = [one._replace(left=one.top, top=one.left, right=one.bottom, bottom=one.right) for one in cards]
     columns = [[cards[turned.index(one)] for one in column] for column in _rows(turned)]
     (card,) = [one for one in cards if one.words.startswith(f"a {colour} card")]
     for _ in range(int(hops)):
@@ -227,9 +225,8 @@ def test_what_the_words_tell_is_written_there_and_drawn_dot_by_dot(family):
                     for column, dot in enumerate(dots):
                         left, top = x + (6 * place + column) * scale, y + row * scale
                         block = page[top : top + scale, left : left + scale]
-                        assert block.shape[:2] == (scale, scale) and (block == colours.index(colour)).all() == (
-                            dot == "#"
-                        )
+                        drawn = (block == colours.index(colour)).all()
+                        assert block.shape[:2] == (scale, scale) and drawn == (dot == "#")
         for thing in sheet.things:
             inside = [
                 stamp.what

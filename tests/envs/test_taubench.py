@@ -116,9 +116,8 @@ def shown_tables(episodes):
                 for flight in itertools.chain(*([row] if isinstance(row, dict) else row for row in rows)):
                     on_day = {name: flight.pop(name) for name in ("status", "available_seats", "prices")}
                     flight.pop("date", None)
-                    flights.setdefault(flight["flight_number"], {**flight, "dates": {}})["dates"][arguments["date"]] = (
-                        on_day
-                    )
+                    known = flights.setdefault(flight["flight_number"], {**flight, "dates": {}})
+                    known["dates"][arguments["date"]] = on_day
             elif rows and name == "get_user_details" and "users" not in changed:
                 users[arguments["user_id"]] = rows
             elif rows and name == "get_reservation_details" and arguments["reservation_id"] not in changed:
