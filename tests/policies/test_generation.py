@@ -27,7 +27,7 @@ from agent_envs.policies.local.requests import SamplingParams, sample  # noqa: E
 from agent_envs.policies.local.server import GenerateServer  # noqa: E402
 from benchmarks.pretraining.tokenizer import build_tokenizer  # noqa: E402
 
-STOP = 2
+STOP = 21  # which the model says now and then
 
 
 def build_model(seed=0, layers=2, heads=4, tie=False):
@@ -85,6 +85,7 @@ def test_requests_join_and_leave_at_any_iteration():
         e.step()
     assert len(done) == 23 and {request.stop_reason for request in requests} == {"completed"}
     assert max(len(r.token_ids) for r in requests) == 12
+    assert any(len(r.token_ids) < r.params.max_tokens for r in requests)  # ended by a stop token
     for request in requests:
         assert_same(request, model)
 
@@ -310,6 +311,7 @@ def small(kind):
         for name, weight in model.named_parameters():
             if weight.dim() == 2 and "mixer" not in name:
                 weight.mul_(5)
+    model.generation_config.repetition_penalty = 3.0  # as some models have it, which are trained without
     return model.eval()
 
 

@@ -88,7 +88,9 @@ class PaddedEngine(Engine):
                 max_new_tokens=max(len(request.uniforms) for request in batch),
                 do_sample=False,  # `choose` does
                 pad_token_id=self.pad_token_id,
-                eos_token_id=None,
+                # None would be the model's own, which requests may do without: no token has this number
+                eos_token_id=1 << 40,
+                repetition_penalty=1.0,
                 use_cache=True,
             ),
             logits_processor=[choose],
