@@ -249,7 +249,10 @@ def _brought(requirements: Iterable[Requirement], extras: Mapping[str, list[Requ
 
 def _named_extras(path: Path) -> Iterator[tuple[int, str, set[str], set[str]]]:
     """Yield line, extra, the package named and the modules imported beneath, wherever a file names an extra."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    if not any(name in text for name in ("needs_extra", "check_release", "MissingExtraError")):
+        return  # which saves most of the time
+    tree = ast.parse(text)
     modules: dict[ast.AST, set[str]] = {}
     for block in ast.walk(tree):
         if isinstance(block, ast.With):
