@@ -32,9 +32,8 @@ def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
             mentioned: dict[int, str] = {}
             for name, act in device.acts.items():
                 noun, verbs = act.object.lower().removeprefix("the "), {*act.verbs}
-                which, _, kind = noun.rpartition(" ")
-                things = [noun if kind == "mode" else kind]  # there are other modes
-                things += [f"to {which}"] * (kind in ("mode", "setting", "input"))
+                which, _, kind = noun.rpartition(" ")  # of several modes the whole name counts
+                things = [noun if kind == "mode" else kind] + [f"to {which}"] * (kind in ("mode", "setting", "input"))
                 if name not in device.final:  # what loses something is done at its own words only
                     things += [word for _, field, _ in act.effect for word in words_of.get(field, ())]
                     verbs |= {verb for group in TABLES["same"] if not verbs.isdisjoint(group) for verb in group}
@@ -63,10 +62,7 @@ def _names(part: str, word: str) -> bool:
 
 def _places(verb: str, thing: str, part: str) -> list[tuple[int, int]]:
     """Return where the words of a verb occur, the first in any form, and how far behind that a thing is named."""
-    (head, *rest), places = verb.split(), []
-    stem = head.removesuffix("e")
-    for found in re.finditer(rf"\b{stem}{stem[-1]}?(?:e|s|es|ed|ing)?\b", part):
-        words = re.findall(r"\w+", part[found.end() :])
-        if all(word in words or f"{word}to" in words for word in rest):
-            places.append((found.start(), (part.find(thing) - found.start()) % len(part)))
-    return places
+    head, *rest = verb.split()
+    stem, behind = head.removesuffix("e"), "".join(rf"(?=.*\b{word}(?:to)?\b)" for word in rest)
+    starts = [found.start() for found in re.finditer(rf"\b{stem}{stem[-1]}?(?:e|s|es|ed|ing)?\b{behind}", part)]
+    return [(start, (part.find(thing) - start) % len(part)) for start in starts]

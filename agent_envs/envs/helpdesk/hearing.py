@@ -95,8 +95,7 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
     """
     asks: dict[str, None] = {}
     confirms: dict[str, None] = {}
-    offer = before = ""
-    doubted = "number"
+    offer, before, doubted = "", "", "number"
     reports = refuses = doubts = heading = able = False
     phrases, facts = _heard_of(domain, act)
     said = [(sentence, signs(sentence, _CUES, acts_named(domain), phrases)) for sentence in sentences(text)]
@@ -151,9 +150,7 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
             others = {*re.findall(r"\d+", sentence)}.difference(*(re.findall(r"\d+", values[fact]) for fact in stated))
             confirms |= dict.fromkeys(stated if not (asked or cued or wh or others) else ())
         cued |= question and able and (consenting or (len(sentence.split()) < 5 and not of_you))
-        cued |= (
-            bool(before) and not (reports or asks or of_you or says("needless", sentence)) and says("reply", sentence)
-        )
+        cued |= bool(before) and not (reports or asks or of_you) and says("reply", sentence)
         offered = not wh and not negated and ((sure and not chosen) or (cued and not asked and "close" not in cues))
         alien = offered and not acted and says("alien", sentence) and not says("going on", sentence)
         if offered and not alien and not says("quoted", sentence):
