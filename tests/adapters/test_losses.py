@@ -42,8 +42,8 @@ from agent_envs.errors import ConfigError, DataError  # noqa: E402
 COVARIANCE = ("clip_cov", "kl_cov")  # their micro-batch decides which tokens they treat differently
 NAMES = tuple(sorted(set(POLICY_LOSSES) - {"gpg", "pspo", "steppo", *COVARIANCE}))  # others are one of these
 OPTIONS = LossOptions(
-    clip_ratio_low=0.1, clip_ratio_high=0.2, clip_ratio_c=3.0, dro_beta=0.3, clip_cov_ratio=1.0, clip_cov_lb=0.02,
-    kl_cov_ratio=0.2, mean_log_ratio=0.05,
+    clip_ratio_low=0.1, clip_ratio_high=0.2, clip_ratio_c=1.3, dro_beta=0.3, clip_cov_ratio=1.0, clip_cov_lb=0.02,
+    clip_cov_ub=0.5, kl_cov_ratio=0.2, mean_log_ratio=0.05,
 )  # fmt: skip
 
 
@@ -194,6 +194,8 @@ def test_equal_to_verl_on_rows_of_one_step(name):
     core = pytest.importorskip("verl.trainer.ppo.core_algos")
     from verl.workers.config import FSDPActorConfig, FSDPOptimizerConfig, PolicyLossConfig
 
+    shared = {each: getattr(OPTIONS, each) for each in ("clip_ratio_low", "clip_ratio_high", "clip_ratio_c")}
+    own = ("clip_cov_ratio", "clip_cov_lb", "clip_cov_ub", "kl_cov_ratio", "dro_beta")
     rows_only = name in ("geo_mean", "sapo")  # verl has one way to take the mean for these
     lengths = (3, 1, 4, 2, 5)
     for weighting, mode in (("row", "seq-mean-token-mean"), ("token", "token-mean"))[: 1 if rows_only else 2]:
@@ -208,9 +210,8 @@ def test_equal_to_verl_on_rows_of_one_step(name):
 
             config = FSDPActorConfig(
                 strategy="fsdp2", ppo_mini_batch_size=5, ppo_micro_batch_size_per_gpu=5, rollout_n=1,
-                clip_ratio_low=0.1, clip_ratio_high=0.2, clip_ratio_c=3.0, use_kl_loss=False,
-                policy_loss=PolicyLossConfig(clip_cov_ratio=1.0, clip_cov_lb=0.02, kl_cov_ratio=0.2, dro_beta=0.3),
-                optim=FSDPOptimizerConfig(lr=1e-2, total_training_steps=1),
+                policy_loss=PolicyLossConfig(**{each: getattr(OPTIONS, each) for each in own}), **shared,
+                optim=FSDPOptimizerConfig(lr=1e-2, total_training_steps=1), use_kl_loss=False,
             )  # fmt: skip
             args = [padded(data[k]) for k in ("old_log_probs", "log_probs", "advantages")]
             theirs_of = {"pspo": "gspo", "steppo": "gspo"}.get(name, name)
