@@ -72,31 +72,31 @@ TRAINERS = ("skyrl", "torch", "trl", "verifiers", "verl")
 # Lines of source in each room, docstrings and blank lines included. A budget may only fall: a feature pays for its
 # lines within its room. The names are folders; "agent_envs" stands for the modules at its top.
 BUDGETS = {
-    ("agent_envs",): 4078,
+    ("agent_envs",): 4076,
     ("agent_envs/pictures", "agent_envs/prompts"): 1871,
     ("agent_envs/parsers", "agent_envs/rewards"): 2038,
     ("agent_envs/tools",): 1747,
     ("agent_envs/retrieval",): 4147,
     ("agent_envs/sandbox",): 2367,
-    ("agent_envs/envs",): 12437,
+    ("agent_envs/envs",): 12435,
     ("agent_envs/agents",): 1739,
-    ("agent_envs/policies",): 3553,
+    ("agent_envs/policies",): 3551,
     ("agent_envs/rollout",): 2162,
     ("agent_envs/episodes",): 1836,
-    ("agent_envs/vector", "agent_envs/viewer"): 1532,
-    ("agent_envs/serving",): 2910,
+    ("agent_envs/vector", "agent_envs/viewer"): 1527,
+    ("agent_envs/serving",): 2909,
     ("agent_envs/recording",): 1075,
-    ("agent_envs/audit",): 2028,
+    ("agent_envs/audit",): 2002,
     ("agent_envs/cli",): 3947,
     ("datasets",): 9506,
-    ("agent_envs/wrapping", "wrappers"): 2749,
+    ("agent_envs/wrapping", "wrappers"): 2734,
     ("adapters/verl",): 6066,
-    ("adapters/estimators", "adapters/losses"): 2761,
+    ("adapters/estimators", "adapters/losses"): 2732,
     ("adapters/torch", "adapters/trees"): 1977,
-    ("adapters/tiny",): 716,
+    ("adapters/tiny",): 712,
     ("adapters",): 2685,
 }
-TOTAL = 75_927
+TOTAL = 75_841
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
