@@ -326,7 +326,7 @@ def shares(wanted, heard):
 def test_sentences_of_somebody_who_had_not_seen_the_word_lists_are_heard():
     """Sentences over all domains, with labels; the label of one, a wh-question that was called an offer, was put
     right. Numbers of rows that are doubted count as asked for. The lists were mended after each set had been scored.
-    Of the last 170, facts asked for (looks at devices among them) had a precision of .94 and a recall of .94, offers .96
+    Of the last 170, facts asked for (looks at devices included) had a precision of .94 and a recall of .94, offers .96
     and 1.0, and 169 were rightly heard to be an offer or none; those of them that had been misheard are here, and what
     two language models that served 45 customers said in vain."""
     rows = json.loads(Path(__file__).with_name("helpdesk_sentences.json").read_text(encoding="utf-8"))
