@@ -109,7 +109,8 @@ def test_merged_and_unmerged_train_the_same(request, estimator, path, contexts):
     assert rows == len(episodes) if contexts == "grow" else rows > len(episodes) + 2
     # weights know nothing of packing, and those of the policy nothing of estimators
     number, whole = sorted(ESTIMATORS).index(estimator), (path, contexts) == ("padded", "mixed")
-    weightings = WEIGHTINGS if whole and (estimator == "grpo" or values) else [WEIGHTINGS[number % len(WEIGHTINGS)]]
+    every = contexts == "grow" or (whole and (estimator == "grpo" or values is not None))
+    weightings = WEIGHTINGS if every else [WEIGHTINGS[number % len(WEIGHTINGS)]]
     for which, weighting in enumerate(weightings, number):
         how = objective(estimator, weighting)
         (one, first), (two, second) = apart.columns(how), merged.columns(how)
@@ -118,8 +119,8 @@ def test_merged_and_unmerged_train_the_same(request, estimator, path, contexts):
         assert scale > 0.1
         # Losses know nothing of estimators: all of them with one, shared out over its weightings (of which
         # tests/adapters/test_losses.py draws any pair); one of three with each weighting of the others.
-        every = sorted(POLICY_LOSSES)[which % len(weightings) :: len(weightings)]
-        for loss in every if whole and estimator == "grpo" else (("gspo", "reinforce", "vanilla")[which % 3],):
+        losses = sorted(POLICY_LOSSES)[which % len(weightings) :: len(weightings)]
+        for loss in losses if whole and estimator == "grpo" else (("gspo", "reinforce", "vanilla")[which % 3],):
             (g1,), m1 = gradients(actor, apart.batch, one, "actor", actor_config(loss))
             (g2,), m2 = gradients(actor, merged.batch, two, "actor", actor_config(loss))
             where = f"{loss}, {weighting}"
