@@ -102,8 +102,8 @@ class Played(Episode):
     def transcript(self) -> list[tuple[Any, ...]]:
         """What the same actions must lead to again: observation, reward, end, truncation and success of each step."""
         shown = [*(step.observation for step in self.steps), self.final_observation]
-        told = [(step.reward, step.terminated, step.truncated, step.info.get("success")) for step in self.steps]
-        return [(text, *rest) for text, rest in zip(shown, [(0.0, False, False, None), *told], strict=True)]
+        told = [(str(step.reward), step.terminated, step.truncated, step.info.get("success")) for step in self.steps]
+        return [(text, *rest) for text, rest in zip(shown, [("", False, False, None), *told], strict=True)]
 
     def extended(self, action: str, *result: Any) -> Played:
         """Return the episode with one more step: an action and what `step` returned for it."""

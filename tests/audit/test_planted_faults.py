@@ -572,6 +572,11 @@ def test_a_planted_fault_is_found_and_shown(name, tmp_path):
     assert len(episodes) == sum(finding.played is not None for finding in found.findings)
 
 
+def test_a_reward_that_is_no_number_is_no_other_reward():
+    found = audit(FAULTS["plain: no number is paid"][1], tasks=4, processes=False)
+    assert {finding.kind for finding in found.findings} == {"range"}
+
+
 def test_there_is_a_fault_of_every_kind():
     planted = set(itertools.chain.from_iterable([k] if isinstance(k, str) else k for k, _ in FAULTS.values()))
     assert planted == set(KINDS) and len(FAULTS) >= 30
