@@ -94,7 +94,7 @@ GROW = [
 def test_the_same_episodes_give_verls_gradients(verl, estimator, loss, weighting, kl, contexts):
     c = config(estimator=estimator, loss=loss, weighting=weighting, kl=kl, kl_coef=0.05, entropy_coef=0.01)
     needs = get_estimator(estimator)
-    episodes = drawn_episodes(5, contexts)
+    episodes = drawn_episodes(2, contexts)
     baselines = {f"g{i}": 0.25 * i for i in range(3)} if needs.needs_baseline else None
 
     from agent_envs.adapters.verl.batch.losses import POLICY_WEIGHTS

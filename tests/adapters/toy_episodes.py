@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from agent_envs.adapters.merging import plan_rows
 from agent_envs.episodes.record import Episode, Step, StopReason
 
 
@@ -43,7 +44,8 @@ def drawn_episodes(
 ) -> list[tuple[int, tuple[int, ...], Episode]]:
     """Episodes as an agent would leave them: (group, final prompt, episode). Every third is cut.
 
-    ``grow``: every prompt extends the one before. ``mixed``: prompts are rebuilt, cut, and two contexts take turns.
+    ``grow``: every prompt extends the one before. ``mixed``: prompts are rebuilt, cut, and two contexts take turns;
+    some steps share a row, without which there is nothing to compare.
     """
     rng = np.random.default_rng(seed)
 
@@ -73,4 +75,6 @@ def drawn_episodes(
             reason = StopReason.TRUNCATED if steps[-1].truncated else StopReason.TERMINATED
             info = {"anchor": f"{group}/start"}
             out.append((group, lineages[0], toy_episode(f"g{group}_{session}", steps, f"g{group}", reason, info)))
+    plans = (plan_rows([(step.prompt_ids, step.response_ids) for step in episode.steps]) for _, _, episode in out)
+    assert contexts == "grow" or any(len(row) > 1 for rows in plans for row in rows), "take another seed"
     return out

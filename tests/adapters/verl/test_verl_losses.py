@@ -101,7 +101,7 @@ def test_new_layers_are_drawn_with_the_seed(model_path, process_group, kind, ran
 def test_merged_and_unmerged_train_the_same(request, estimator, path, contexts):
     actor = request.getfixturevalue("actor" if path == "padded" else "packed_actor")
     critic = request.getfixturevalue("critic" if path == "padded" else "packed_critic")
-    episodes = drawn_episodes(5, contexts)
+    episodes = drawn_episodes(2, contexts)
     values = critic if get_estimator(estimator).needs_critic else None
     apart, merged = (Made(rows_of(episodes, merge=merge), actor, values) for merge in (False, True))
     assert merged.batch.tokens < apart.batch.tokens * (0.75 if contexts == "grow" else 0.95)
@@ -187,7 +187,7 @@ def labelled(episodes, merge, apart=False):
 
 @pytest.mark.parametrize("mode", ["mixed", "alone", "silent"])
 def test_labels_train_what_a_row_for_each_of_them_trains(actor, tree_actor, mode):
-    episodes = drawn_episodes(5, "mixed", per_group=3)
+    episodes = drawn_episodes(2, "mixed", per_group=3)
     for i, (group, final, episode) in enumerate(episodes[:3]):  # the first group has no signal
         steps = tuple(dataclasses.replace(step, reward=0.0) for step in episode.steps)
         episodes[i] = group, final, dataclasses.replace(episode, steps=steps)
