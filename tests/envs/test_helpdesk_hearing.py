@@ -305,6 +305,7 @@ def test_amounts(text, every, named):
         " " * 262_144,
         'said "' * 50_000,
         "if i need let me how much " * 12_000,
+        "sim card search data flight mode " + "put " * 2_000,
     ],
 )
 def test_hostile_texts_take_no_time(text):
@@ -313,6 +314,7 @@ def test_hostile_texts_take_no_time(text):
         start = time.process_time()
         hear(text, DOMAIN, MOVE, VALUES)
         amounts_in(text, MOVE.amount.words)
+        told_and_asked(text, load_domain("mobile_phone").device)
         spent.append(time.process_time() - start)
     assert min(spent) < 0.1
 
@@ -354,7 +356,7 @@ def test_sentences_of_somebody_who_had_not_seen_the_word_lists_are_heard():
                 heard.setdefault(kind, []).append(values)
         if row.keys() & {*of, "reports"}:
             said, nothing = said + 1, nothing + (not any(of.values()) and not found.reports)
-    assert len(rows) == 624 and nothing / said <= 0.05
+    assert len(rows) == 635 and nothing / said <= 0.05
     for kind, least in {"asks": 0.9, "offers": 0.97, "refuses": 0.9, "presses": 0.9, "amounts": 0.95}.items():
         assert min(shares(wanted[kind], heard[kind])) >= least, kind
 

@@ -1,7 +1,4 @@
-"""What a text tells a customer to do with a device, and what it asks to look at.
-
-"Please press the cover on and tell me what the display shows."        told to press on, asked for the display
-"""
+"""What a text tells a customer to do with a device, and what it asks to look at."""
 
 from __future__ import annotations
 
@@ -25,7 +22,8 @@ def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
         looking |= "look" in cues and "not told" not in cues
         for whole in PATTERNS["part"].split(sentence):
             part = PATTERNS["pronoun"].sub(last or "it", PATTERNS["aside"].sub("", whole))
-            own, button = signs(part, _CUES), "".join(PATTERNS["button"].findall(part)[:1])
+            own = signs(part, _CUES)
+            button, aim = ("".join(PATTERNS[name].findall(part)[:1]) for name in ("button", "aim"))
             told = ("polite" in own or not (says("statement", part) or "would" in own)) and not says("looking", part)
             told = told and ("polite" in cues or "?" not in part) and "not told" not in own
             done: dict[str, tuple[int, int]] = {}  # where the verb is, and how far behind it the thing
@@ -33,13 +31,13 @@ def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
             for name, act in device.acts.items():
                 noun, verbs = act.object.lower().removeprefix("the "), {*act.verbs}
                 which, _, kind = noun.rpartition(" ")  # of several modes the whole name counts
-                things = [noun if kind == "mode" else kind] + [f"to {which}"] * (kind in ("mode", "setting", "input"))
+                things = [noun if kind == "mode" else kind] + [f"to {aim}"] * (aim == which != "")
                 if name not in device.final:  # what loses something is done at its own words only
                     things += [word for _, field, _ in act.effect for word in words_of.get(field, ())]
                     verbs |= {verb for group in TABLES["same"] if not verbs.isdisjoint(group) for verb in group}
                 if button and told and {button, f"un{button}"} & {*act.verbs}:
                     done[name] = (-1, 0)
-                if named := [thing for thing in things if _names(part, thing)]:
+                if named := [thing for thing in things if has(part, thing) or has(part, f"{thing}s")]:
                     mentioned[part.find(named[0])] = named[0]
                     places = [place for thing in named for verb in verbs for place in _places(verb, thing, part)]
                     if told and places:
@@ -47,7 +45,8 @@ def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
             nearest = {verb: min(far for other, far in done.values() if other == verb) for verb, _ in done.values()}
             last = mentioned[min(mentioned)] if mentioned else last
             acts |= dict.fromkeys(name for name, (verb, far) in done.items() if far == nearest[verb])
-            shown = {name: word for name, read in device.reads.items() for word in read.words if _names(whole, word)}
+            words = ((name, word) for name, read in device.reads.items() for word in read.words)
+            shown = {name: word for name, word in words if has(whole, word) or has(whole, f"{word}s")}
             parts = [word for word in shown.values() if any(f"{other} {word}" in whole for other in shown.values())]
             looked = [name for name, word in shown.items() if word not in parts]  # no light of "the wireless light"
             seen = looked or seen
@@ -56,13 +55,11 @@ def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
     return list(acts), list(reads)
 
 
-def _names(part: str, word: str) -> bool:
-    return has(part, word) or has(part, f"{word}s")
-
-
 def _places(verb: str, thing: str, part: str) -> list[tuple[int, int]]:
     """Return where the words of a verb occur, the first in any form, and how far behind that a thing is named."""
     head, *rest = verb.split()
-    stem, behind = head.removesuffix("e"), "".join(rf"(?=.*\b{word}(?:to)?\b)" for word in rest)
-    starts = [found.start() for found in re.finditer(rf"\b{stem}{stem[-1]}?(?:e|s|es|ed|ing)?\b{behind}", part)]
-    return [(start, (part.find(thing) - start) % len(part)) for start in starts]
+    places = [[found.start() for found in re.finditer(rf"\b{word}(?:to)?\b", part)] for word in rest]
+    last = min((max(starts, default=-1) for starts in places), default=len(part))
+    stem = head.removesuffix("e")
+    heads = [found.start() for found in re.finditer(rf"\b{stem}{stem[-1]}?(?:e|s|es|ed|ing)?\b", part)]
+    return [(start, (part.find(thing) - start) % len(part)) for start in heads if start < last]

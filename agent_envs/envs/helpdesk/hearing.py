@@ -150,17 +150,19 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
             others = {*re.findall(r"\d+", sentence)}.difference(*(re.findall(r"\d+", values[fact]) for fact in stated))
             confirms |= dict.fromkeys(stated if not (asked or cued or wh or others) else ())
         cued |= question and able and (consenting or (len(sentence.split()) < 5 and not of_you))
-        cued |= bool(before) and not (reports or asks or of_you) and says("reply", sentence)
+        idle = reports or asks or of_you or says("needless", sentence)
+        cued |= bool(before) and not idle and says("reply", sentence)
         offered = not wh and not negated and ((sure and not chosen) or (cued and not asked and "close" not in cues))
         alien = offered and not acted and says("alien", sentence) and not says("going on", sentence)
         if offered and not alien and not says("quoted", sentence):
             offer = f"{offer} {sentence}" if acted else f"{offer} {before} {sentence}"
-        elif "doubt" in cues:
+        elif "doubt" in cues or ("weak doubt" in cues and not (negated or acted)):
             of = {cues[f"?{fact}"]: fact for fact in ("name", "code", "number") if f"?{fact}" in cues}
-            doubted = of[max(of)] if of else doubted
+            numbered = "number" in of or says("digits", sentence) or (not of and has(sentence, domain.item.noun))
+            doubted = "number" if numbered else of[max(of)] if of else doubted
             doubts |= doubted == "number"
             asked += {doubted} - {"number"}
-        elif negated and not (question or inherited):
+        elif negated and not (question or (inherited and asked)):
             refuses |= not says("not yet", sentence)
         elif not question and not asked and "later" not in cues:
             reports |= "report" in cues or (acted and "been" in cues and 0 <= first - cues["been"][1] < 25)

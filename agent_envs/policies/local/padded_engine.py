@@ -81,22 +81,22 @@ class PaddedEngine(Engine):
         def ended(input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
             return torch.tensor([row not in running for row in range(len(batch))], device=input_ids.device)
 
-        self.model.generate(
-            input_ids=tokens,
-            attention_mask=torch.from_numpy(mask).to(self._device),
-            generation_config=GenerationConfig(
-                max_new_tokens=max(len(request.uniforms) for request in batch),
-                do_sample=False,  # `choose` does
-                pad_token_id=self.pad_token_id,
-                # None would be the model's own, which requests may do without: no token has this number
-                eos_token_id=1 << 40,
-                repetition_penalty=1.0,
-                use_cache=True,
-            ),
-            logits_processor=[choose],
-            stopping_criteria=[ended],
-            **seen,
-        )
+        own, self.model.generation_config = self.model.generation_config, GenerationConfig()  # which adds nothing
+        try:
+            self.model.generate(
+                input_ids=tokens,
+                attention_mask=torch.from_numpy(mask).to(self._device),
+                generation_config=GenerationConfig(
+                    max_new_tokens=max(len(request.uniforms) for request in batch),
+                    do_sample=False,  # `choose` does
+                    pad_token_id=self.pad_token_id,
+                ),
+                logits_processor=[choose],
+                stopping_criteria=[ended],
+                **seen,
+            )
+        finally:
+            self.model.generation_config = own
         for request in batch:
             request.finish("completed")
 
