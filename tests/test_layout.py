@@ -78,7 +78,7 @@ BUDGETS = {
     ("agent_envs/tools",): 1747,
     ("agent_envs/retrieval",): 4147,
     ("agent_envs/sandbox",): 2367,
-    ("agent_envs/envs",): 12435,
+    ("agent_envs/envs",): 12434,
     ("agent_envs/agents",): 1739,
     ("agent_envs/policies",): 3551,
     ("agent_envs/rollout",): 2162,
@@ -96,7 +96,7 @@ BUDGETS = {
     ("adapters/tiny",): 712,
     ("adapters",): 2685,
 }
-TOTAL = 75_841
+TOTAL = 75_840
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""

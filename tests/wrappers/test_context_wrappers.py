@@ -251,6 +251,8 @@ def test_a_full_prompt_is_cut_and_ends_the_episode():
         if truncated:
             break
     assert truncated and len(json.dumps(messages)) > 8000
+    env.reset(seed=0)
+    assert not env.step("look")[3]
 
 
 # -- 4: what is shown of it --------------------------------------------------------------------------------------------
@@ -367,6 +369,9 @@ def test_a_step_that_does_not_fit_keeps_its_reward(tokenizer):
     assert ends == [1.0, True, False] and info["success"] and env.observation_space.contains(messages)
     episode = agent_envs.run_episode(env, agent_envs.policies.ScriptedPolicy([_call(env, "1+1")]), seed=0)
     assert episode.stop_reason == "truncated" and len(episode.steps) == 1
+    env.n = 5000
+    env.reset(seed=0)
+    assert not env.step(_call(env, "1+1"))[3]
 
 
 def test_a_step_does_nothing_for_an_earlier_one_but_copy_its_messages():
