@@ -3,8 +3,8 @@
 #   make setup-train                ./.venv with what `make train` needs, pinned by constraints.txt
 #   make setup                      the same ./.venv with everything that the tests use too
 #   make train                      train a tiny policy to call a calculator, with verl's trainer on the CPU
-#   make test                       formatting, lint, types, quick tests (15 minutes on 2 cores)
-#   make test-slow                  training runs, Ray (half an hour)
+#   make test                       formatting, lint, types, quick tests (7 to 15 minutes on 2 cores)
+#   make test-slow                  training runs, Ray (15 to 45 minutes)
 #   make test-vllm                  training with vLLM on a CPU, in ./.venv-vllm (2.2 GB of its own; under 10 minutes)
 #   make test-base                  the core's tests in an install without extras, in ./.venv-base-PYTHON
 #   make test-parity                ALFWorld's native engine beside the original, game by game (about 20 minutes)
