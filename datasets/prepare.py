@@ -148,15 +148,8 @@ def prepare_qa(dataset: str, from_path: str | None, target: Path) -> None:
 
 
 def _question_row(task: QATask) -> dict[str, Any]:
-    return {
-        "id": task.question_id,
-        "question": task.question,
-        "answers": task.answers,
-        "supporting": task.supporting,
-        "type": task.question_type,
-        "level": task.level,
-        "hops": task.hops,
-    }
+    row = {"id": task.question_id, "question": task.question, "answers": task.answers, "supporting": task.supporting}
+    return {**row, "type": task.question_type, "level": task.level, "hops": task.hops}
 
 
 PREPARERS: dict[str, Callable[[str | None, Path], object]] = {
@@ -200,7 +193,7 @@ def prepare(
         from_path: Files to take the data from; None fetches them.
         out: The folder to write instead of the one in `data_dir()`.
         source: "modelscope" for Agent-R1's data release in `from_path`: its rows are checked, and its own folder is
-            returned, for `data=` (of WebShop for `goals=`); nothing is copied but games that are packed. "huggingface"
+            returned, for `data=` (of the small WebShop for `goals=`); nothing is copied but packed games. "huggingface"
             for the data set on the hub. None for the original, wherever it is.
 
     Raises:

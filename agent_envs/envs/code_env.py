@@ -34,11 +34,7 @@ ANCHOR_LENGTH = 10_000
 """The most characters of an anchor, so that a step costs the same in an episode of any length."""
 
 _PARSERS = {"tool": "hermes", "retool": "retool", "mathtir": "fenced_python"}
-_SHOWN = {
-    "tool": "{}",
-    "retool": "\n<interpreter>\n{}\n</interpreter>\n",
-    "mathtir": "```output\n{}\n```\n",
-}
+_SHOWN = {"tool": "{}", "retool": "\n<interpreter>\n{}\n</interpreter>\n", "mathtir": "```output\n{}\n```\n"}
 _ERROR = "error: "
 
 

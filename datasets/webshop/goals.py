@@ -45,12 +45,7 @@ def shuffle_goals(goals: MutableSequence[Any]) -> None:
 
 def draw_ceiling(price: float, rng: random.Random) -> float:
     """Draw a ceiling above the price: the higher of two of the next four multiples of 10."""
-    if not price < _STEP * _HIGHEST:
-        return ANY_PRICE
-    first = max(1, math.floor(price / _STEP))
-    while first * _STEP <= price:
-        first += 1
-    choices = [_STEP * n for n in range(first, min(first + _CHOICES, _HIGHEST + 1))]
+    choices = [_STEP * n for n in range(1, _HIGHEST + 1) if _STEP * n > price][:_CHOICES]
     return max(rng.sample(choices, 2)) if len(choices) > 1 else ANY_PRICE
 
 
@@ -99,17 +94,8 @@ def _goal(
     options: Mapping[str, str] | tuple[str, ...],
     ceiling: float,
 ) -> Goal:
-    return Goal(
-        asin=product.asin,
-        name=product.title,
-        category=product.category,
-        query=product.query,
-        product_category=product.product_category,
-        instruction=instruction,
-        attributes=attributes,
-        options=options,
-        price_upper=ceiling,
-    )
+    p = product
+    return Goal(p.asin, p.title, p.category, p.query, p.product_category, instruction, attributes, options, ceiling)
 
 
 def released_small_goals(products: Iterable[Product]) -> list[Goal]:
@@ -213,6 +199,7 @@ def read_released_goals(
 def _read_goal(row: Any, where: str) -> Goal:
     if not isinstance(row, dict):
         raise DataError(f"{where}: a goal is an object, got {type(row).__name__}")
+    row = {"instruction_text": row.get("instruction"), **row}
     for key in ("asin", "name", "query", "product_category", "instruction_text"):
         if not isinstance(row.get(key), str):
             raise DataError(f"{where}: a goal needs {key!r}, a string; got {row.get(key)!r:.80}")
@@ -225,16 +212,13 @@ def _read_goal(row: Any, where: str) -> Goal:
         raise DataError(f"{where}: 'goal_options' must be a list of strings or an object; got {options!r:.80}")
     if not _is_number(ceiling):
         raise DataError(f"{where}: 'price_upper' must be a number, got {ceiling!r:.80}")
+    same = {key: row[key] for key in ("asin", "name", "query", "product_category", "price_upper")}
     return Goal(
-        asin=row["asin"],
-        name=row["name"],
+        **same,
         category=str(row.get("category", "")),
-        query=row["query"],
-        product_category=row["product_category"],
         instruction=clean_text(row["instruction_text"]),
         attributes=tuple(attributes),
         options=options if isinstance(options, dict) else tuple(options),
-        price_upper=ceiling,
         weight=weight if _is_number(weight := row.get("weight", 1)) else 1,
     )
 

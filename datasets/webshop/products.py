@@ -68,6 +68,8 @@ class Product:
     """What people asked for."""
     brand: str = ""
     """What Agent-R1's shop searches too."""
+    rating: tuple[str, str] = ("", "")
+    """What Agent-R1's shop shows of its reviews: their average and number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ def product_from_row(
         instruction_attributes=_texts(entry.get("instruction_attributes")),
         human=tuple(_human(item, where) for item in human),
         brand=_text(row.get("brand")),
+        rating=(_text(row.get("average_rating")), _text(row.get("total_reviews"))),
     )
 
 

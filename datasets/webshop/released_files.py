@@ -3,6 +3,8 @@
     items_shuffle.json, items_shuffle_1000.json     an array of products; 5 GB for all 1.18 million
     items_ins_v2.json, items_ins_v2_1000.json       an object {asin: attributes and a synthetic instruction}
     items_human_ins.json                            an object {asin: [what people wrote]}
+    products.sqlite                                 Agent-R1's data release: a table products (asin, product_json) of
+                                                    rows as in the first, each with its `Attributes`
 
 Neither object is in the order of the products: each is copied once into a temporary database.
 """
@@ -21,6 +23,7 @@ from agent_envs.datasets.webshop.products import LONGEST_ASIN, Product, product_
 from agent_envs.errors import DataError
 from agent_envs.json_stream import JSONStream
 
+DATABASE = "products.sqlite"
 _PRODUCTS, _ATTRIBUTES, _HUMAN = "items_shuffle", "items_ins_v2", "items_human_ins"
 
 
@@ -29,14 +32,15 @@ class ReleasedFiles:
     """The files of one catalog."""
 
     products: Path
-    attributes: Path
+    attributes: Path | None
+    """items_ins_v2.json, None beside a database, which has them."""
     human: Path | None
     """items_human_ins.json, None if there is none."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
         """The paths of all files."""
-        return (self.products, self.attributes) + ((self.human,) if self.human else ())
+        return tuple(path for path in (self.products, self.attributes, self.human) if path)
 
     @property
     def size(self) -> int:
@@ -54,6 +58,8 @@ def find_released(path: Path) -> ReleasedFiles:
             f"there is no file or folder {str(path)!r}; data must be 'generated', 'official', or the path of a folder "
             f"with {_PRODUCTS}.json (or {_PRODUCTS}_1000.json), {_ATTRIBUTES}.json and {_HUMAN}.json"
         )
+    if (path / DATABASE).is_file():
+        return ReleasedFiles(path / DATABASE, None, None)
     folder, products = (path.parent, path) if path.is_file() else (path, _choose(path, _PRODUCTS, ""))
     suffix = products.stem.removeprefix(_PRODUCTS) if products.stem.startswith(_PRODUCTS) else ""
     human = folder / f"{_HUMAN}.json"
@@ -82,14 +88,15 @@ def read_products(files: ReleasedFiles, read: Callable[[int], object] | None = N
     empty = True
     with _lookup(files.attributes, read) as attributes, _lookup(files.human, read) as human:
         stream = JSONStream(files.products, read)
-        for row in stream.rows():
+        for row in stream.rows() if files.attributes else _stored_rows(files.products):
             asin = row.get("asin") if isinstance(row, dict) else None
             entry = instructions = None
             if isinstance(asin, str):
                 if asin in seen:
                     continue
                 seen.add(asin)
-                entry, instructions = attributes(asin), human(asin)
+                stored = {"attributes": row.get("Attributes") or []}
+                entry, instructions = attributes(asin) if files.attributes else stored, human(asin)
             if instructions is not None and not isinstance(instructions, list):
                 raise DataError(f"{files.human}: the entry of {asin!r} must be a list, got {instructions!r:.60}")
             if entry is not None and not isinstance(entry, dict):
@@ -99,6 +106,16 @@ def read_products(files: ReleasedFiles, read: Callable[[int], object] | None = N
                 yield product
     if empty:
         raise DataError(f"there are no products in {files.products}")
+
+
+def _stored_rows(path: Path) -> Iterator[Any]:
+    """Yield the rows of the data release's database."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as database:
+            for (text,) in database.execute("SELECT product_json FROM products"):
+                yield json.loads(text)
+    except (sqlite3.Error, TypeError, ValueError, RecursionError) as e:
+        raise DataError(f"{path} cannot be read: {e}") from e
 
 
 @contextmanager

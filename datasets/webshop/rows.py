@@ -18,6 +18,7 @@ from agent_envs.datasets.webshop.goals import (
     released_small_goals,
 )
 from agent_envs.datasets.webshop.products import Goal
+from agent_envs.datasets.webshop.released_files import DATABASE
 from agent_envs.errors import ConfigError, DataError, TaskIndexError
 from agent_envs.tasks import FileStamp, IndexedTasks, file_stamps
 
@@ -112,11 +113,13 @@ def goals_of(
     `human=None` prefers human instructions if there are any, where the site is the official one; `name` is the data's,
     for errors. With the goals of a release come the numbers of its splits' goals.
     """
-    if path is not None:
-        goals_path = user_path(path)
+    if path is not None or (user_path(name) / DATABASE).is_file():  # the goals of a release are beside its products
+        goals_path = user_path(name if path is None else path)
         if files := [goals_path] if goals_path.suffix == ".parquet" else sorted(goals_path.glob("*.parquet")):
             return _once(read_released_goals, (tuple(files), catalog.product), file_stamps(files))
-        return _once(read_goals, (path,), file_stamps([goals_path])), None
+        file = goals_path / "goals.json" if goals_path.is_dir() else goals_path
+        read = _once(read_goals, (file,), file_stamps([file]))
+        return read, None if file == goals_path else released_bounds(len(read), small=False)
     human = (catalog.human and site != "agentr1-small") if human is None else human
     goals = catalog.goals(human) if site == "official" else _rebuilt(catalog, human)
     if len(goals) > MOST_GOALS:

@@ -41,7 +41,7 @@ from agent_envs.retrieval import BM25Retriever
 from agent_envs.retrieval.storage import DocumentStore, map_array, read_manifest, write_manifest
 
 FORMAT = "agent_envs.webshop"
-VERSION = 2
+VERSION = 3
 
 _CATALOG = "catalog.sqlite"
 _TABLES = """
@@ -145,7 +145,7 @@ class ProductStore:
 
     def _product_at(self, number: int) -> Product:
         values = dict(zip(_FIELDS, json.loads(self._rows.raw(number)), strict=True))
-        for name in ("bullets", "pricing", "attributes", "instruction_attributes"):
+        for name in ("bullets", "pricing", "attributes", "instruction_attributes", "rating"):
             values[name] = tuple(values[name])
         values["options"] = {name: tuple(listed) for name, listed in values["options"].items()}
         values["human"] = tuple(HumanInstruction(text, tuple(a), tuple(o)) for text, a, o in values["human"])

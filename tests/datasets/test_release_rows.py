@@ -12,6 +12,7 @@
 import json
 import re
 import shutil
+import sqlite3
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -422,3 +423,44 @@ def test_rows_that_are_no_goals_are_refused(tmp_path, change, message):
     write(tmp_path / "train.parquet", row(1, **change), *([row(1)] if change == {"goal_index": -1} else []))
     with pytest.raises(DataError, match=message):
         gym.make("AgentR1/WebShop-v0", goals=str(tmp_path)).reset()
+
+
+def test_the_full_shop_of_the_release_is_played_from_its_folder(tmp_path):
+    """The products are those of its database; the goals and splits those of its rows, or of goals.json without any."""
+    folder, other = tmp_path / "webshop_full", {"asin": "B2", "name": "Cup", "Attributes": None, "pricing": "$8.0"}
+    lamp = {
+        "asin": "B1", "name": "Lamp", "query": "lamps", "small_description": ["Bright"], "pricing": "$5.0 to $7.5",
+        "Attributes": ["by hand"], "customization_options": {"size": [{"value": "low"}]}, "total_reviews": 12,
+    }  # fmt: skip
+    folder.mkdir()
+    database = sqlite3.connect(folder / "products.sqlite")
+    database.execute("CREATE TABLE products (asin TEXT PRIMARY KEY, product_json TEXT NOT NULL)")
+    database.executemany(
+        "INSERT INTO products VALUES (?, ?)", [(row["asin"], json.dumps(row)) for row in (lamp, other)]
+    )
+    database.commit()
+    database.close()
+    wanted = [{**WANTED, "asin": "B1", "attributes": ["By Hand"], "instruction": f"lamp {n}"} for n in range(3)]
+    said = {"name": "Lamp", "query": "lamps", "product_category": "", "goal_options": ["low"]}
+    (folder / "goals.json").write_text(json.dumps([goal | said for goal in wanted]))
+    shop = {"data": str(folder), "site": "agentr1", "reward": "agentr1", "tagger": "rule"}
+    env = gym.make("AgentR1/WebShop-v0", split="all", **shop)
+    assert len(env.unwrapped.tasks) == 3
+    listed = [{"name": "", "value": "low"}]
+    for split, numbers in (("test", [0]), ("train", [1, 2])):
+        rows = (verl_row("a", {**wanted[n], "goal_options": listed}, goal_index=n) for n in numbers)
+        write(folder / f"{split}.parquet", *(row | {"data_source": f"webshop_full_{split}"} for row in rows))
+    assert prepare("webshop", str(tmp_path), source="modelscope") == folder
+    env = gym.make("AgentR1/WebShop-v0", split="train", **shop)
+    assert len(env.unwrapped.tasks) == 2
+    _, info = env.reset(options={"index": 0})
+    assert (info["goal"], env.unwrapped.task.goal.instruction) == (1, "lamp 1")
+    page = env.step("search[HAND]")[0]
+    assert "[1] B1 | Lamp | $5.0 to $7.5 | lamps" in page and "B2" not in page
+    env.step("click[b1]")
+    assert "Number of reviews: 12" in env.step("click[Reviews]")[0]
+    env.step("click[low]")
+    assert env.step("click[buy now]")[1:3] == (10.0, True)
+    (folder / "products.sqlite").write_bytes(b"SQLite format 3\0" + bytes(99))
+    with pytest.raises(DataError, match="products.sqlite cannot be read"):
+        gym.make("AgentR1/WebShop-v0", **shop).reset()

@@ -149,8 +149,8 @@ LAMP, SHADE = (
     {
         "asin": asin, "name": f"{kind}  of Oak " + "x" * 300, "category": "home", "query": "Oak Lamps", "brand": "Holm",
         "product_category": "Home \u203a Lighting", "full_description": f"Turned by hand. {kind} of the north.",
-        "small_description": ["Dims to 5%", "Warm light"], "pricing": pricing, "images": [],
-        "customization_options": {"Size": [{"value": "Tall/Slim", "image": None}, {"value": "low", "image": None}]},
+        "small_description": ["Dims to 5%", "Warm light"], "pricing": pricing, "images": [], "average_rating": 4.5,
+        "customization_options": {"Size": [{"value": "Tall / Slim", "image": None}, {"value": "low", "image": None}]},
     }
     for asin, kind, pricing in (("B00000LAMP", "Lamp", "$20.00"), ("B0000SHADE", "Shade", ""))
 )  # fmt: skip
@@ -195,12 +195,17 @@ def test_every_product_of_the_full_shop_opens_from_everywhere_and_options_outliv
     assert page[2:4] == ["Query: holm oak", "Page: 1"] and len(page) == 8
     rows = [line for line in page if line.startswith("[")]
     assert {row.split()[0] for row in rows} == {"[1]", "[2]"} and all(
-        row.endswith(("... | $100.00 | oak lamps", "... | $20.00 | oak lamps")) for row in rows
+        row.endswith(("... | $100.00 | oak lamps", "... | $20.0 | oak lamps")) for row in rows
     )
     assert env.unwrapped.state.options == {"size": "low"}
     for command in ("click[next >]", "click[Next >]"):  # without bound
         prompt, reward, over, *_ = env.step(call(command))
-    assert "Page: 3" in prompt and "- click[< Prev]" in prompt and "- click[Next >]" not in prompt
+    assert (
+        "No products" not in prompt
+        and "Page: 3" in prompt
+        and "- click[< Prev]" in prompt
+        and "- click[Next >]" not in prompt
+    )
     for command in ("click[blue]", "look", "click[low]"):  # no product is open: a step, and no penalty
         _, reward, over, *_ = env.step(call(command))
         assert reward == 0 and not over
@@ -208,7 +213,10 @@ def test_every_product_of_the_full_shop_opens_from_everywhere_and_options_outliv
     assert env.unwrapped.state.options == {}
     assert "Turned by hand." in env.step(call("click[description]"))[0]
     assert "- click[Back to Item]" in env.step(call("click[features]"))[0]
+    assert "Average rating: 4.5\nNumber of reviews: N.A." in env.step(call("click[Reviews]"))[0]
     env.step(call("click[low]"))
+    shown = sections(env.step(call("click[ Back  to search ]"))[0])  # to the results, with the product still chosen
+    assert "Query: holm oak\nPage: 3" in shown["Current Observation"] and "Buy" not in shown["Available Actions"]
     _, reward, over, *_, info = env.step(call("click[Buy Now]"))
     assert (reward, over, info["score"], info["success"]) == (10.0, True, 1.0, True)
 

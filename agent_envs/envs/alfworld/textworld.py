@@ -117,10 +117,7 @@ _idle: list[tuple[str, Any]] = []  # with the game that is loaded
 
 
 def answer(
-    game: str,
-    history: Sequence[str],
-    document: dict[str, Any] | None,
-    left: tuple[str, Sequence[str]] | None = None,
+    game: str, history: Sequence[str], document: dict[str, Any] | None, left: tuple[str, Sequence[str]] | None = None
 ) -> dict[str, Any] | None:
     """Return the episode at a point, as a dictionary; None if the content of the game's file is needed for that."""
     if left is not None:

@@ -98,7 +98,7 @@ class WebShopEnv(TextEnv):
     - `split`: "train", "validation" (or "eval"), "test" or "all". Of all goals, the first 500 are test, the next
       1,000 validation, and the rest train; of 1,500 goals or fewer, a sixth is test and a sixth validation.
     - `data`: "generated", "official" (after `agentr1 prepare webshop`) or the path of a folder with the released files
-      items_shuffle*.json, items_ins_v2*.json and items_human_ins.json.
+      items_shuffle*.json, items_ins_v2*.json and items_human_ins.json, or webshop_full of Agent-R1's data release.
     - `mode`: "text" or "text_rich".
     - `reward`: "official" or "agentr1".
     - `human_goals`: True for human instructions, False for goals made from attributes and options, None (default) for

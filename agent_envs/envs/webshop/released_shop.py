@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agent_envs.datasets.webshop.products import Goal, Product, released_text
+from agent_envs.datasets.webshop.products import DEFAULT_PRICE, Goal, Product, released_text
 from agent_envs.envs.webshop.site import PER_PAGE, Buy, Page, Site, Text, Visit
 from agent_envs.prompts.templates import shortened
 
@@ -49,7 +49,7 @@ class ReleasedShop(Site):
 
     def act(self, visit: Visit, action: str, page: Page, sample: Callable[[int], Iterable[int]]) -> tuple[bool, bool]:
         read = _ACTION.fullmatch(action.strip())
-        argument = read[2].strip().lower() if read else ""
+        argument = _normal(read[2]) if read else ""
         if read is None or not argument:
             return False, False
         if read[1].lower() == "search":
@@ -66,8 +66,8 @@ class ReleasedShop(Site):
     def _clicked(self, visit: Visit, name: str) -> bool:
         """Click on anything but Buy Now; return whether that is possible."""
         sub_page = next((view for view in _SUB_PAGES if view.lower() == name), "")
-        if name == "back to search":
-            visit.view, visit.asin = "search", ""
+        if name == "back to search":  # the product stays, so that it can be bought from here
+            visit.view = "results" if visit.query else "search"
         elif name == "back to item" and visit.asin:
             visit.view = "item"
         elif name in ("next >", "< prev") and visit.view == "results":
@@ -79,8 +79,8 @@ class ReleasedShop(Site):
         elif sub_page:
             visit.view = sub_page
         else:
-            options = self._product(visit.asin).options
-            option = next((option for option, values in options.items() if name in values), None)
+            options = _options(self._product(visit.asin))
+            option = next((option for option in reversed(options) if name in options[option]), None)
             if option is None:
                 return False
             visit.view, visit.options[option] = "item", name
@@ -89,7 +89,7 @@ class ReleasedShop(Site):
     def page(self, visit: Visit) -> Page:
         lines = ["Thank you, your purchase is complete."] if visit.view == "done" else [*self._lines(visit)]
         clickables = [] if visit.view == "done" else [*self._controls(visit)]
-        if clickables and visit.asin:
+        if clickables and visit.view != "results":
             lines.append(f"You can click: {', '.join(clickables)}")
         return Page(tuple(Text("text", line) for line in lines), dict.fromkeys(clickables, ""), visit.view != "done")
 
@@ -111,10 +111,11 @@ class ReleasedShop(Site):
         elif visit.view == "Features":
             yield from (f"- {_cut(bullet, _BULLET)}" for bullet in self._product(visit.asin).bullets[:_BULLETS])
         else:
-            yield from ("Average rating: N.A.", "Number of reviews: 0")
+            average, number = self._product(visit.asin).rating
+            yield from (f"Average rating: {average or 'N.A.'}", f"Number of reviews: {number or 'N.A.'}")
 
     def _results_lines(self, visit: Visit) -> Iterator[str]:
-        if not self._shown(visit):
+        if not visit.found:
             yield "No products were found."
             return
         yield "No. ASIN | name | price | found under"
@@ -129,10 +130,11 @@ class ReleasedShop(Site):
         yield f"ASIN: {product.asin}"
         yield f"Title: {_cut(product.title, _TITLE)}"
         yield f"Price: {_price_tag(product)}"
-        yield f"Category: {product.product_category}"
+        yield f"Category: {product.product_category or product.category}"
         yield f"Summary: {'; '.join(bullets) or _cut(product.description, _SUMMARY)}"
-        yield "Options:" if product.options else "Options: none"
-        for option, values in product.options.items():
+        options = _options(product)
+        yield "Options:" if options else "Options: none"
+        for option, values in options.items():
             more = f", and {len(values) - _VALUES} more" if len(values) > _VALUES else ""
             chosen = visit.options.get(option, "not selected")
             yield f"- {option} (selected: {chosen}): {', '.join(values[:_VALUES])}{more}"
@@ -147,10 +149,10 @@ class ReleasedShop(Site):
                 yield "Next >"
         elif visit.view == "item":
             yield from _SUB_PAGES
-            yield from (value for values in self._product(visit.asin).options.values() for value in values)
+            yield from (value for values in _options(self._product(visit.asin)).values() for value in values)
         elif visit.view in _SUB_PAGES:
             yield "Back to Item"
-        if visit.asin:
+        if visit.view not in ("search", "results"):
             yield from ("Back to Search", "Buy Now")
 
     def _shown(self, visit: Visit) -> Sequence[str]:
@@ -163,9 +165,9 @@ class ReleasedShop(Site):
         if visit.asin != goal.asin:
             return f"click[{goal.asin}]"
         wanted = goal.options.values() if isinstance(goal.options, dict) else goal.options
-        for option, values in self._product(goal.asin).options.items():
+        for option, values in _options(self._product(goal.asin)).items():
             for value in values:
-                if _normal(value) in map(_normal, wanted) and visit.options.get(option) != value:
+                if value in map(_normal, wanted) and visit.options.get(option) != value:
                     return f"click[{value}]"
         return "click[Buy Now]"
 
@@ -201,5 +203,10 @@ def _normal(text: str) -> str:
     return " ".join(text.split()).lower()
 
 
+def _options(product: Product) -> dict[str, list[str]]:
+    """Return the values of a product by option, blanks joined."""
+    return {_normal(name): [*map(_normal, values)] for name, values in product.options.items()}
+
+
 def _price_tag(product: Product) -> str:
-    return " to ".join(f"${price:.2f}" for price in product.pricing)
+    return product.price_tag if product.pricing != (DEFAULT_PRICE,) else f"${DEFAULT_PRICE:.2f}"
