@@ -151,7 +151,7 @@ def read_goals(path: str | Path) -> list[Goal]:
 
 def read_released_goals(
     files: Iterable[Path], product: Callable[[str], Product | None]
-) -> tuple[list[Goal], dict[str, range]]:
+) -> tuple[dict[int, Goal], dict[str, list[int]]]:
     """Read the goals of Agent-R1's data release, whose rows are those of a split each.
 
     Args:
@@ -159,19 +159,19 @@ def read_released_goals(
         product: Returns the product of an ASIN: what rows leave out is taken from it.
 
     Returns:
-        The goals in the order of their `goal_index`, and the places of each split's.
+        The goals by their `goal_index`, and the numbers of each split's, in the order of its rows.
 
     Raises:
-        DataError: A row is no goal, or its product is not in the catalogue; two rows have one number, or two splits'
-            numbers overlap.
+        DataError: A row is no goal, or its product is not in the catalogue; two rows have one number.
     """
-    rows: dict[int, tuple[str, Goal]] = {}
+    goals: dict[int, Goal] = {}
+    splits: dict[str, list[int]] = {}
     for file in files:
         for row, where in read_rows(file):
             released = verl_row(row, where, "webshop")
             wanted = as_object(released.ground_truth, "an object under 'ground_truth'", where)
             asin, number = text_field(wanted, "asin", where), released.extra.get("goal_index")
-            if type(number) is not int or number in rows:
+            if type(number) is not int or number < 0 or number in goals:
                 raise DataError(f"{where}: expected a 'goal_index' of its own, got {number!r:.40}")
             sold = product(asin)
             if sold is None:
@@ -185,15 +185,9 @@ def read_released_goals(
             options = dict(zip(names, values, strict=True)) if all(names) else values
             of_product = {"name": sold.title, "query": sold.query, "product_category": sold.product_category}
             goal = {**wanted, **of_product, "category": sold.category, "goal_options": options}
-            rows[number] = file.stem, _read_goal({**goal, "instruction_text": wanted.get("instruction")}, where)
-    order = sorted(rows)
-    bounds = {"all": range(len(order))}
-    for split in sorted({split for split, _ in rows.values()}):
-        places = [place for place, number in enumerate(order) if rows[number][0] == split]
-        bounds[split] = range(places[0], places[-1] + 1)
-        if len(places) != len(bounds[split]):
-            raise DataError(f"the goals' numbers in {split}.parquet and in another split's file overlap")
-    return [rows[number][1] for number in order], bounds
+            goals[number] = _read_goal({**goal, "instruction_text": wanted.get("instruction")}, where)
+            splits.setdefault(file.stem, []).append(number)
+    return goals, {"all": sorted(goals), **splits}
 
 
 def _read_goal(row: Any, where: str) -> Goal:

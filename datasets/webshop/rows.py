@@ -29,6 +29,7 @@ SPLITS = ("train", "validation", "test", "all")
 _ALIASES = {"eval": "validation", "val": "validation", "dev": "validation"}
 _TEST_ENDS, _VALIDATION_ENDS = 500, 1500
 _RELEASED_SMALL_TEST = 200
+Goals = Sequence[Goal] | Mapping[int, Goal]
 _SHARE = 6  # of a list too short for these bounds, a sixth is test and a sixth validation
 
 
@@ -75,11 +76,10 @@ class WebShopTasks(IndexedTasks[WebShopTask]):
     `bounds` has the numbers of each split's goals if they are not those of `split_bounds`.
     """
 
-    def __init__(self, name: str, split: str, goals: Sequence[Goal], bounds: Mapping[str, range] | None = None) -> None:
+    def __init__(self, name: str, split: str, goals: Goals, bounds: Mapping[str, Sequence[int]] | None = None) -> None:
         super().__init__(name, check_split(split))
         self.goals = goals
-        self.bounds = split_bounds(len(goals)) if bounds is None else bounds
-        self._numbers = self.bounds.get(self.split, range(0))
+        self._numbers = (split_bounds(len(goals)) if bounds is None else bounds).get(self.split, range(0))
         if not self._numbers:
             raise ConfigError(f"{name} has {len(goals)} goals, too few for a split {split!r}; use split='all'")
 
@@ -93,11 +93,11 @@ class WebShopTasks(IndexedTasks[WebShopTask]):
     def index_of(self, number: int) -> int:
         """Return the index in this split of a goal by its number in the whole list."""
         if number not in self._numbers:
-            some = f"goals {self._numbers.start} to {self._numbers.stop - 1}"
+            some = f"goals {self._numbers[0]} to {self._numbers[-1]}"
             raise TaskIndexError(
                 f"the split {self.split!r} of {self.name} has {some}, got goal {number}; split='all' has every goal"
             )
-        return number - self._numbers.start
+        return self._numbers.index(number)
 
 
 def check_split(split: str) -> str:
@@ -107,7 +107,7 @@ def check_split(split: str) -> str:
 
 def goals_of(
     catalog: ProductStore, human: bool | None, path: str | None, name: str, site: str = "official"
-) -> tuple[Sequence[Goal], Mapping[str, range] | None]:
+) -> tuple[Goals, Mapping[str, Sequence[int]] | None]:
     """Return the goals to play: of human instructions or synthetic ones, or those of a file or release at `path`.
 
     `human=None` prefers human instructions if there are any, where the site is the official one; `name` is the data's,

@@ -389,7 +389,10 @@ def test_released_goals_are_played_in_their_splits(release, data_dir):
         alone = gym.make("AgentR1/WebShop-v0", split=split, **{**shop, "goals": goals})
         assert alone.unwrapped.tasks[0].goal == env.unwrapped.tasks[0].goal
         for index in range(0, len(rows), 20):
-            env.reset(options={"index": index})
+            number = rows[index]["extra_info"]["goal_index"]
+            assert env.reset(options={"goal": number})[1]["goal"] == number
+            _, info = env.reset(options={"index": index})
+            assert (info["goal"], info["task_id"]) == (number, f"webshop/{number}")
             goal, said = env.unwrapped.tasks[index].goal, rows[index]["reward_model"]["ground_truth"]
             assert all(getattr(goal, name) == said[name] for name in ("asin", "instruction", "price_upper"))
             assert goal.options == {pair["name"]: pair["value"] for pair in said["goal_options"]}
@@ -408,7 +411,7 @@ def test_released_goals_are_played_in_their_splits(release, data_dir):
         ({"asin": "NONE"}, "no product 'NONE'"),
         ({"attributes": []}, "needs 'attributes'"),
         ({"goal_options": "red"}, "goal_options"),
-        ({"goal_index": -1}, "numbers in train.parquet and in another"),
+        ({"goal_index": -1}, "a 'goal_index' of its own, got -1"),
     ],
 )
 def test_rows_that_are_no_goals_are_refused(tmp_path, change, message):
@@ -420,7 +423,7 @@ def test_rows_that_are_no_goals_are_refused(tmp_path, change, message):
         return verl_row("a mug", wanted, goal_index=change.get("goal_index", index))
 
     write(tmp_path / "test.parquet", row(0))
-    write(tmp_path / "train.parquet", row(1, **change), *([row(1)] if change == {"goal_index": -1} else []))
+    write(tmp_path / "train.parquet", row(1, **change))
     with pytest.raises(DataError, match=message):
         gym.make("AgentR1/WebShop-v0", goals=str(tmp_path)).reset()
 
