@@ -68,9 +68,7 @@ def check_rows(rows: StepRows, group_size: int | None = None) -> dict[str, float
         sizes = torch.bincount(group[begins].unique(return_inverse=True)[1])
         counts["groups_incomplete"] = float((sizes != group_size).sum())
         if counts["groups_incomplete"]:
-            say_once(
-                f"some groups do not have {group_size} trajectories: episodes broke, or the group is split over batches"
-            )
+            say_once(f"some groups do not have {group_size} trajectories: episodes broke, or are in another batch")
     if (tokens := rows.tokens) is not None:
         row, _, size = tokens.runs
         if len(row) and not -1 <= int(row.min()) <= int(row.max()) < len(every):
@@ -85,12 +83,9 @@ def check_rows(rows: StepRows, group_size: int | None = None) -> dict[str, float
 
 
 def check_log_probs(
-    what: str,
-    log_probs: torch.Tensor,
-    step_row: torch.Tensor,
-    trajectory: torch.Tensor,
+    what: str, log_probs: torch.Tensor, step_row: torch.Tensor, trajectory: torch.Tensor,
     names: Sequence[str] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Reject log-probabilities that are infinite, NaN or positive (beyond round-off) at a trained token.
 
     Args:

@@ -125,21 +125,21 @@ class RewardScale:
     """Divides rewards by the standard deviation of the episodes' discounted returns, without centring them.
 
     It is the unbiased standard deviation of $R_i = sum_t gamma^t r_t$ over trajectories: of the batch, or of all
-    batches so far including this one (as in Engstrom et al., arXiv 2005.12729, there over running returns).
-    With fewer than two trajectories, or returns that are all equal, rewards are unchanged. Each of several environments
-    has its own.
+    batches so far including this one, and 1 if it is 0. Each of several environments has its own. ``released`` is that
+    of Agent-R1's releases (Engstrom et al., arXiv 2005.12729): $sqrt(var + 1e-8)$ with the population variance of
+    $R_t = gamma R_{t-1} + r_t$ over all steps so far, begun as 1e-4 steps of mean 0 and variance 1.
 
     Args:
-        kind: ``batch`` or ``running``.
+        kind: ``batch``, ``running`` or ``released``.
         gamma: Discount per step.
 
     Returns 1 and 3 have the standard deviation 1.4142.
     """
 
     def __init__(self, kind: str, gamma: float = 1.0) -> None:
-        self.kind = choice("scale_rewards", kind, ("batch", "running"))
+        self.kind = choice("scale_rewards", kind, ("batch", "running", "released"))
         self.gamma = gamma
-        self._moments: dict[str, tuple[int, float, float]] = {}  # count, mean and squares, by environment
+        self._moments: dict[str, tuple[float, float, float]] = {}  # count, mean and squares, by environment
 
     def scale(self, rows: StepRows) -> tuple[StepRows, dict[str, float]]:
         """Return the rows with scaled rewards (those of tokens and of greedy episodes too), and ``reward_scale``.
@@ -153,8 +153,11 @@ class RewardScale:
         every, found = torch.ones(len(rows.rewards) + 1, dtype=torch.float64), dict[str, float]()  # -1 reads the last
         for name, own in rows.by_env():
             steps = lay_out(replace(rows, valid=own))
-            to_go = discounted_sums(steps.take(rows.rewards), steps.lengths, steps.discount(rows, self.gamma))
-            returns = to_go[steps.lengths.cumsum(0) - steps.lengths]  # [trajectories]
+            r, lengths = steps.take(rows.rewards), steps.lengths
+            if self.kind == "released":
+                returns = discounted_sums(r.flip(0), lengths.flip(0), self.gamma)  # [steps], what was paid until then
+            else:
+                returns = discounted_sums(r, lengths, steps.discount(rows, self.gamma))[lengths.cumsum(0) - lengths]
             found[name] = every[:-1][own] = self._update(name, returns)
         if len(found) < 2:
             every[:] = next(iter(found.values()), 1.0)
@@ -172,15 +175,18 @@ class RewardScale:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
-        self._moments = {name: (int(n), float(mean), float(sq)) for name, (n, mean, sq) in state["moments"].items()}
+        self._moments = {name: (float(n), float(mean), float(sq)) for name, (n, mean, sq) in state["moments"].items()}
 
     def _update(self, env: str, x: torch.Tensor) -> float:
         """Merge the moments of ``x`` into an environment's so far (Chan et al. 1979); return the deviation."""
-        count, mean, squares = self._moments.get(env, (0, 0.0, 0.0)) if self.kind == "running" else (0, 0.0, 0.0)
+        start = (1e-4, 0.0, 1e-4) if self.kind == "released" else (0.0, 0.0, 0.0)
+        count, mean, squares = start if self.kind == "batch" else self._moments.get(env, start)
         n, own = len(x), float(x.mean())
         total, shift = count + n, own - mean
         squares += float((x - own).square().sum()) + shift * shift * count * n / total
         mean += shift * n / total
         self._moments[env] = total, mean, squares
+        if self.kind == "released":
+            return math.sqrt(squares / total + 1e-8)
         sigma = math.sqrt(squares / (total - 1)) if total > 1 else 0.0
         return sigma if sigma > 1e-8 * max(1.0, abs(mean)) else 1.0

@@ -58,11 +58,13 @@ def ratios_report(folder: str | os.PathLike[str]) -> str:
         raise DataError(f"no update that moved the policy is recorded in {os.fspath(folder)}: see agentr1.ratios_dir")
     rng, (bins, slope) = np.random.default_rng(0), _fit(lengths, centred)
     draws = (rng.integers(len(lengths), size=len(lengths)) for _ in range(500))
-    low, high = np.quantile([_fit(lengths[drawn], centred[drawn], _LONG)[1] for drawn in draws], [0.025, 0.975])
-    table = ["length from\tsteps\tmean length\tvariance"]
-    table += [f"{shortest}\t{steps}\t{mean:.1f}\t{variance:.3g}" for shortest, steps, mean, variance in bins]
+    slopes = [_fit(lengths[drawn], centred[drawn], _LONG)[1] for drawn in draws]
+    low, high = np.quantile([s for s in slopes if s == s] or [np.nan], [0.025, 0.975])  # a draw may have few of a bin
+    table = ["length from    steps  mean length  variance  variance / mean length"]
+    table += [f"{edge:11}  {n:7}  {mean:11.1f}  {var:8.3g}  {var / mean:22.3g}" for edge, n, mean, var in bins]
     long = _fit(lengths, centred, _LONG)[1]
-    return "\n".join([*table, f"slope {slope:.3f}; from {_LONG} on {long:.3f} [{low:.3f}, {high:.3f}]"])
+    why = f" (nan: fewer than two bins have {_ROWS} steps)" if np.isnan(slope + long) else ""
+    return "\n".join([*table, f"slope {slope:.3f}; from {_LONG} on {long:.3f} [{low:.3f}, {high:.3f}]{why}"])
 
 
 def _centred(lines: Iterable[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
@@ -85,9 +87,9 @@ def _fit(
     """Return how the variance of steps' centred log-ratios, shape [steps], grows with their lengths.
 
     Returns:
-        Of each bin with at least two steps its first length, the number and mean length of its steps, and the unbiased
-        variance; and the slope of log variance over log mean length, of bins with at least 30 steps and a mean length
-        of at least ``shortest``, NaN with fewer than two of these.
+        Of each bin with at least two steps its first length, their number, mean length and unbiased variance; and the
+        slope of log variance over log mean length in bins of 30 steps or more and a mean length of at least
+        ``shortest``, NaN with fewer than two of these.
     """
     number = np.searchsorted(EDGES, lengths, side="right") - 1
     bins = [

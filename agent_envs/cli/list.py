@@ -29,6 +29,7 @@ from agent_envs.registration import ENV_IDS, FOREIGN_IDS, PICTURE_IDS, env_maker
 from agent_envs.wrapping.specs import make_text_env
 
 _SEARCHED = {"numba": "search", "faiss": "search", "transformers": "hf", "pyserini": "lucene", "datasets": "data"}
+_INSTALL = "pip install 'agent-envs[{}]'"
 NEEDS: dict[str, dict[str, str]] = {
     "AgentR1/ALFWorld-v0": {"alfworld": "alfworld"},
     "AgentR1/Gem-v0": {"gem": "gem"},
@@ -102,13 +103,8 @@ def describe(env_id: str) -> dict[str, Any]:
         "tools": tools,
         "data": data,
         "extras": [
-            {
-                "module": module,
-                "installed": _installed(module),
-                "extra": extra,
-                "install": f"pip install 'agent-envs[{extra}]'",
-            }
-            for module, extra in NEEDS.get(spec.id, {"datasets": "data"} if spec.id in ENV_IDS else {}).items()
+            {"module": name, "installed": _installed(name), "extra": extra, "install": _INSTALL.format(extra)}
+            for name, extra in NEEDS.get(spec.id, {"datasets": "data"} if spec.id in ENV_IDS else {}).items()
         ],
         **({"problem": note} if note else {}),
     }

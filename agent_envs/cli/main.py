@@ -46,6 +46,7 @@ COMMANDS: dict[str, _Command] = {
     "audit": _Command("evaluate", "attack an environment's reward, and certify what was found"),
     "train": _Command("train", "train a model on an environment with verl", posix=True),
     "plot": _Command("train", "plot training curves and what correlates with success"),
+    "ratios": _Command("train", "fit how a run's log-ratios grow with the lengths of steps"),
     "model": _Command("train", "get a language model by name, as a Hugging Face folder"),
     "export": _Command("train", "write a run's model as a Hugging Face folder"),
     "demos": _Command("train", "write an expert's episodes for supervised fine-tuning"),

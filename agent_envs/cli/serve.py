@@ -58,15 +58,9 @@ def run(options: Options) -> str:
         env_id, brace, rest = text.partition("{")
         envs.append(ServedEnv(env_id.strip(), json_object("--also", brace + rest or None), choice.wrappers))
     grace, drain = (number(f"--{name}", getattr(options, name), minimum=0) for name in ("grace", "drain"))
-    server = EnvServer(
-        envs,
-        options.host,
-        options.port,
-        token=options.token(),
-        episode_bytes=options.episode_mb << 20,
-        **given_options(options, {each.name for each in fields(Limits)} & {each.name for each in fields(options)}),
-    )
-
+    limits = given_options(options, {each.name for each in fields(Limits)} & {each.name for each in fields(options)})
+    limits |= {"token": options.token(), "episode_bytes": options.episode_mb << 20}
+    server = EnvServer(envs, options.host, options.port, **limits)
     allow_open_files()
 
     async def serve() -> None:

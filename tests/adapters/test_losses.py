@@ -7,6 +7,7 @@
 5. a run whose ratios never leave 1 says so once; what its ratios say of lengths
 """
 
+import json
 import math
 import re
 
@@ -121,7 +122,7 @@ def test_capo_is_centred_where_it_is_told():
     assert capo_ratios([3.0], [1])[:2] == (pytest.approx(-10.0), [0.0])  # clipped
 
 
-def test_a_run_s_recorded_ratios_are_reported(tmp_path):
+def test_a_run_s_recorded_ratios_are_reported(tmp_path, agentr1):
     """The slope of long steps has the interval of 500 resamplings; short ones, which grow otherwise, are not in it."""
     with pytest.raises(DataError, match="no update that moved the policy is recorded in"):
         ratios_report(tmp_path)
@@ -135,15 +136,25 @@ def test_a_run_s_recorded_ratios_are_reported(tmp_path):
             steps = torch.arange(200).repeat_interleave(lengths[part])
             record_ratios(str(tmp_path), 1, update, (sums / lengths)[part][steps], torch.ones(len(steps)), steps)
     *table, said = ratios_report(tmp_path).splitlines()
-    bins = [[float(x) for x in row.split("\t")] for row in table[1:]]
+    bins = [[float(x) for x in row.split()] for row in table[1:]]
     assert [row[0] for row in bins] == [1, 9, 17, 33, 65, 129, 257] and sum(row[1] for row in bins) == 2000
-    assert all(variance / mean == pytest.approx(1.0, abs=0.4) for _, _, mean, variance in bins[2:])
+    assert all(share == pytest.approx(1.0, abs=0.4) for *_, share in bins[2:])
+    assert all(share == pytest.approx(variance / mean, rel=0.01) for _, _, mean, variance, share in bins)
     slope, long, low, high = map(float, re.findall(r"-?\d+\.\d+", said))
     assert slope < low < long < high and 0.7 < low < 1.0 < high < 1.3
-    assert ratios_report(tmp_path).splitlines()[-1] == said
+    assert agentr1("ratios", tmp_path).splitlines()[-1] == said
     (tmp_path / "1.jsonl").write_text('{"length": [1, 2], "log_ratio_sum": [0.5]}\n')
     with pytest.raises(DataError, match="as many"):
         ratios_report(tmp_path)
+
+
+def test_a_slope_of_few_steps_is_said_to_be_of_few(tmp_path):
+    """Of two bins of 30 steps, most draws leave one too few: the interval is that of the others."""
+    record = {"length": [20] * 30 + [40] * 30, "log_ratio_sum": [1.0, -1.0] * 15 + [2.0, -2.0] * 15}
+    (tmp_path / "1.jsonl").write_text(json.dumps(record) + "\n")
+    assert ratios_report(tmp_path).endswith("from 17 on 2.000 [1.856, 2.295]")
+    (tmp_path / "1.jsonl").write_text(json.dumps({"length": [20, 40], "log_ratio_sum": [1.0, 2.0]}) + "\n")
+    assert ratios_report(tmp_path).endswith("nan [nan, nan] (nan: fewer than two bins have 30 steps)")
 
 
 def test_pspo_is_gspo_with_its_clip():

@@ -3,12 +3,13 @@
 1. off by default; components mixed by weight
 2. PRIME's normalisation by hand; zeros, padding and one-sided signs are safe
 3. the mixed reward reaches the last token of its step
-4. scaling by the deviation of returns, of a batch or running; a continued run goes on where it was
+4. scaling by the deviation of returns, of a batch, running or as released; a continued run goes on where it was
 """
 
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -154,6 +155,23 @@ def test_running_scale_is_that_of_all_batches_and_survives_a_restart():
     assert metrics["reward_scale"] == pytest.approx(float(returns.std()))
 
 
+def test_the_released_scale_is_of_what_was_paid_until_each_step_and_begins_at_one():
+    """Rewards 1, 2 and 4, 0 in two trajectories, gamma 1/2: R is 1, 2.5, 4, 2, and there are 1e-4 steps before."""
+    i = torch.arange(4)
+    rows = StepRows(torch.tensor([1.0, 2.0, 4.0, 0.0]), i // 2, i % 2, i * 0, i >= 0, i < 0)
+    seen, weight = [0.0, 1.0, 2.5, 4.0, 2.0], [1e-4, 1.0, 1.0, 1.0, 1.0]
+    scale, again = RewardScale("released", gamma=0.5), RewardScale("released", gamma=0.5)
+    for _ in range(2):
+        scaled, metrics = scale.scale(rows)
+        mean = np.average(seen, weights=weight)
+        var = np.average((np.array(seen) - mean) ** 2 + [1.0, *[0.0] * (len(seen) - 1)], weights=weight)
+        assert metrics["reward_scale"] == pytest.approx(math.sqrt(var + 1e-8))
+        assert scaled.rewards.tolist() == pytest.approx([x / math.sqrt(var) for x in (1.0, 2.0, 4.0, 0.0)])
+        again.load_state_dict(scale.state_dict())
+        seen, weight = [*seen, *seen[1:]], [*weight, *weight[1:]]
+    assert again.scale(rows)[1] == scale.scale(rows)[1]
+
+
 @pytest.mark.parametrize("rewards", [[1.0], [2.0, 2.0], [0.1, 0.1, 0.1]])
 def test_scaling_without_a_deviation_changes_nothing(rewards):
     i = torch.arange(len(rewards))
@@ -161,7 +179,7 @@ def test_scaling_without_a_deviation_changes_nothing(rewards):
     for kind in ("batch", "running"):
         scaled, metrics = RewardScale(kind).scale(rows)
         assert scaled.rewards.tolist() == rows.rewards.tolist() and metrics["reward_scale"] == 1.0
-    with pytest.raises(ConfigError, match="one of 'batch', 'running', got 'global'"):
+    with pytest.raises(ConfigError, match="one of 'batch', 'running', 'released', got 'global'"):
         RewardScale("global")
 
 

@@ -62,11 +62,9 @@ def step_columns(
     rows = _step_rows(table, given.get("values"), baselines)
     rows, metrics = process_rewards(rows, objective.process)
     if baselines is not None and objective.process.weights:
-        say_once(
-            "process rewards change the returns of episodes, but not of the greedy episodes they are compared with"
-        )
-    if objective.scale is not None:
-        rows, scales = objective.scale.scale(rows)
+        say_once("process rewards are not in the returns of the greedy episodes that others are compared with")
+    if (scale := objective.scale) is not None and scale.kind != "released":
+        rows, scales = scale.scale(rows)
         metrics |= scales
     metrics = {f"env/{name}": value for name, value in metrics.items()}
     if objective.kl is not None:
@@ -75,6 +73,9 @@ def step_columns(
         metrics |= {"actor/reward_kl_penalty": kl, "actor/reward_kl_penalty_coeff": objective.kl.value}
         objective.kl.update(kl, len(table.names))
         rows = rows.with_token_rewards(penalty)
+    if scale is not None and scale.kind == "released":  # scales the KL too
+        rows, scales = scale.scale(rows)
+        metrics |= {f"env/{name}": value for name, value in scales.items()}
     kept = torch.ones(len(table.tokens), dtype=torch.bool)
     norms = score_norms(own["old_log_probs"], own["sum_pi_squared"]) if "sum_pi_squared" in own else None
     columns: dict[str, torch.Tensor] = {}
@@ -91,11 +92,12 @@ def step_columns(
     metrics |= {f"env/{name}": value for name, value in result.metrics.items()}
     advantages, returns = result.on_tokens(table.step_of)
     lengths = torch.bincount(table.step_of[kept], minlength=len(table))
+    trajectory, mini_batch = table.steps.trajectory, actor_batch[table.row]
     weighting = "row" if objective.row_loss is not None else objective.weighting
-    weights = step_weights(weighting, lengths, table.steps.trajectory, actor_batch[table.row], table.counts)
+    weights = step_weights(weighting, lengths, trajectory, mini_batch, table.counts)
     at_start = objective.estimator.critic_at_action_start
     learns = torch.ones_like(table.length) if at_start else table.length
-    per_step = step_weights(objective.weighting, learns, table.steps.trajectory, critic_batch[table.row])
+    per_step = step_weights(objective.weighting, learns, trajectory, critic_batch[table.row])
     value_weights = per_step[table.step_of] * ((table.position == 0) if at_start else 1)
     if "values" in own and int((learned := value_weights != 0).sum()) > 1:  # its values mean nothing elsewhere
         v, r = own["values"][learned].double(), returns[learned].double()
@@ -117,14 +119,12 @@ def step_columns(
         labels = Labels(table.label, label_weight)
         if mode == "silent":
             labels = labels.without_signal(table.steps.group, wrote, columns["advantages"])
-        columns[losses.LABEL_WEIGHTS] = labels.weights(
-            objective.weighting, table.steps.trajectory, actor_batch[table.row], table.counts
-        )
+        columns[losses.LABEL_WEIGHTS] = labels.weights(objective.weighting, trajectory, mini_batch, table.counts)
         if mode == "alone":
             columns[losses.POLICY_WEIGHTS] = torch.zeros_like(columns[losses.POLICY_WEIGHTS])
         metrics |= {f"teacher/{name}": value for name, value in labels.metrics(wrote).items()}
     if objective.row_loss is not None:
-        same = step_weights("token", lengths, table.steps.trajectory, actor_batch[table.row])
+        same = step_weights("token", lengths, trajectory, mini_batch)
         columns[losses.TOKEN_WEIGHTS] = table.spread(same[table.step_of] * kept, size)
     return StepColumns(columns, rows.rewards.double(), metrics)
 

@@ -48,7 +48,7 @@ class Settings:
     process_reward_weight: float = 1.0
     """Weight of the process reward relative to the rest of the reward."""
     scale_rewards: str | None = None
-    """``batch`` or ``running``: divide rewards by the deviation of returns; None: do not."""
+    """``batch``, ``running`` or ``released``: divide rewards by the deviation of returns; None: do not."""
     agent: str | None = None
     """What plays the episodes with the model: ``module:function`` or ``compact(...)``; None for a call per step."""
     score: str | None = None

@@ -395,6 +395,15 @@ def test_process_rewards_and_scaling_change_the_rewards_and_say_so(actor):
     torch.testing.assert_close(mixed.rewards, ((plain.rewards + added) / sigma), rtol=1e-6, atol=1e-7)
 
 
+def test_the_released_scale_is_of_rewards_less_their_kl(actor):
+    made = Made(rows_of(drawn_episodes(4, "grow"), merge=True), actor)
+    paid = made.columns(objective(kl=KLController(0.1)))[1].rewards
+    scaled = made.columns(objective(kl=KLController(0.1), scale=RewardScale("released")))[1]
+    torch.testing.assert_close(scaled.rewards * scaled.metrics["env/reward_scale"], paid, rtol=1e-6, atol=1e-7)
+    own = RewardScale("released").scale(dataclasses.replace(made.batch.table().steps, rewards=paid))[1]["reward_scale"]
+    assert scaled.metrics["env/reward_scale"] == pytest.approx(own)
+
+
 @pytest.mark.parametrize(
     ("name", "at", "message"),
     [
