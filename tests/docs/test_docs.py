@@ -236,7 +236,7 @@ def test_every_command_a_page_shows_is_one(root):
     seen = set()
     for page in _pages(root):
         blocks = re.findall(
-            r"^```(?:bash|console|text)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+            r"^```(?:bash|console|sh|text)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
         )
         for line in "".join(blocks).replace("\\\n", " ").splitlines():
             found = re.match(r"(?:\$ )?(?:[A-Z_]+=\S+ )?agentr1 (.*)", line)
@@ -245,9 +245,11 @@ def test_every_command_a_page_shows_is_one(root):
                 continue
             seen.add(command[0])
             try:
-                command_parser(command[0]).parse_intermixed_args(command[1:])
+                options = vars(command_parser(command[0]).parse_intermixed_args(command[1:]))
             except (ConfigError, SystemExit):
                 pytest.fail(f"{page.name}: {line}")
+            preset = options.get("preset") or "gpu-8"
+            assert "/" in preset or (root / f"adapters/verl/config/preset/{preset}.yaml").is_file(), line
     assert seen >= {"chat", "demos", "eval", "list", "new-task", "play", "plot", "record", "score", "serve", "train"}
 
 
