@@ -83,9 +83,12 @@ def check_rows(rows: StepRows, group_size: int | None = None) -> dict[str, float
 
 
 def check_log_probs(
-    what: str, log_probs: torch.Tensor, step_row: torch.Tensor, trajectory: torch.Tensor,
+    what: str,
+    log_probs: torch.Tensor,
+    step_row: torch.Tensor,
+    trajectory: torch.Tensor,
     names: Sequence[str] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Reject log-probabilities that are infinite, NaN or positive (beyond round-off) at a trained token.
 
     Args:

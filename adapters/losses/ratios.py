@@ -40,13 +40,8 @@ def record_ratios(
     def total(x: torch.Tensor) -> torch.Tensor:
         return torch.zeros(count, dtype=torch.float64, device=x.device).index_add_(0, steps, x.double())
 
-    line = {
-        "step": int(step),
-        "update": update,
-        "length": lengths.tolist(),
-        "log_ratio_sum": total(log_ratio).tolist(),
-        "advantage": (total(advantages) / lengths).tolist(),
-    }
+    sums = {"log_ratio_sum": total(log_ratio).tolist(), "advantage": (total(advantages) / lengths).tolist()}
+    line = {"step": int(step), "update": update, "length": lengths.tolist(), **sums}
     JSONLines(Path(folder) / f"{os.getpid()}.jsonl").append(line)
 
 
@@ -55,7 +50,7 @@ def ratios_report(folder: str | os.PathLike[str]) -> str:
     files = sorted(Path(folder).glob("*.jsonl"))  # one of each process
     lengths, centred = _centred(line for path in files for _, line in JSONLines(path).after())
     if not lengths.size:
-        raise DataError(f"no update that moved the policy is recorded in {os.fspath(folder)}: see agentr1.ratios_dir")
+        raise DataError(f"no update that moved the policy is recorded in {os.fspath(folder)}: see ratios_dir")
     rng, (bins, slope) = np.random.default_rng(0), _fit(lengths, centred)
     draws = (rng.integers(len(lengths), size=len(lengths)) for _ in range(500))
     slopes = [_fit(lengths[drawn], centred[drawn], _LONG)[1] for drawn in draws]

@@ -37,6 +37,7 @@ from agent_envs.adapters.branches import segments
 from agent_envs.adapters.estimators import EstimatorOptions, TokenRows, get_estimator, say_once
 from agent_envs.adapters.estimators.token_baselines import score_norms
 from agent_envs.adapters.losses.distribution import entropies, log_probs_of, square_sums
+from agent_envs.adapters.losses.ratios import record_ratios
 from agent_envs.adapters.run import FailureBudget, Record
 from agent_envs.adapters.teacher import NO_LABEL, Labels
 from agent_envs.adapters.torch.batch import Batch, assemble
@@ -166,13 +167,18 @@ LossOf = Callable[..., tuple[torch.Tensor, dict[str, losses.Tally]]]
 def actor_loss(
     batch: Batch, config: LoopConfig, scores: Scores, advantages: torch.Tensor,
     outputs: Outputs, indices: torch.Tensor, weights: torch.Tensor, mean_log_ratio: float | None = None,
+    update: tuple[int, int] = (0, 0),
 ) -> tuple[torch.Tensor, dict[str, losses.Tally]]:  # fmt: skip
-    """Return the policy's loss on some tokens, with the KL and the entropy bonus if they are on."""
+    """Return the policy's loss on some tokens, with KL and entropy bonus; log-ratios are recorded under ``update``."""
     log_probs, entropy = token_log_probs(outputs, batch.ids[indices], config)
     function = losses.policy_loss(config.loss)
     options = replace(losses.loss_preset(config.loss), mean_log_ratio=mean_log_ratio)
-    steps = batch.step[indices].unique(return_inverse=True)[1]
-    loss, metrics = function(log_probs, scores.old[indices], advantages[indices], weights, steps, options)
+    steps, old = batch.step[indices].unique(return_inverse=True)[1], scores.old[indices]
+    loss, metrics = function(log_probs, old, advantages[indices], weights, steps, options)
+    if config.ratios_dir:
+        own, log_ratio = weights != 0, log_probs.detach() - old  # those of labels have none
+        own_steps = steps[own].unique(return_inverse=True)[1]
+        record_ratios(config.ratios_dir, *update, log_ratio[own], advantages[indices][own], own_steps)
     bonus, more = losses.entropy_loss(entropy, weights)
     loss, metrics = loss - config.entropy_coef * bonus, metrics | more
     if config.kl == "loss" and scores.ref is not None:
@@ -224,14 +230,14 @@ def accumulate(
 
 def update(
     model: Any, optimizer: torch.optim.Optimizer, batch: Batch, config: LoopConfig, loss_of: LossOf | None, *,
-    at_start: bool = False, seed: Sequence[int] = (0,), mean_of: Callable[[torch.Tensor], float] | None = None,
-    labels: Labels | None = None,
+    at_start: bool = False, seed: Sequence[int] = (0,), labels: Labels | None = None,
+    told: Callable[[int, torch.Tensor], dict[str, Any]] | None = None,
 ) -> dict[str, float]:  # fmt: skip
     """Update on a batch: ``epochs`` passes of ``mini_batches`` optimiser steps, each on whole groups of episodes.
 
     With ``at_start`` only the first token of a step counts, as for a critic of the states before acting. ``seed`` draws
-    a mini-batch's groups, or its episodes if there are too few. ``mean_of`` maps its weights to ``mean_log_ratio``.
-    The cross-entropy of ``labels`` is added, and is all without ``loss_of``.
+    a mini-batch's groups, or its episodes if there are too few. ``told`` maps its number and its weights to further
+    arguments of the loss. The cross-entropy of ``labels`` is added, and is all without ``loss_of``.
     """
     rng, trajectory = np.random.default_rng(seed), batch.steps.trajectory
     units = (batch.steps.group if batch.tasks is None else batch.tasks).unique(return_inverse=True)[1]  # [steps]
@@ -248,8 +254,8 @@ def update(
         for number in mini_batch[lengths > 0].unique():
             own = weights * (mini_batch[trained] == number)
             of = loss_of
-            if loss_of is not None and mean_of is not None:
-                of = functools.partial(loss_of, mean_log_ratio=mean_of(own))
+            if loss_of is not None and told is not None:
+                of = functools.partial(loss_of, **told(len(totals), own))
             part = None if labels is None or taught is None else taught * (mini_batch[labels.step] == number)
             loss, metrics = accumulate(model, batch, own, of, config, part)
             norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip)))
@@ -284,14 +290,16 @@ def learn(run: Run, batch: Batch, number: int) -> Record:
         record |= more
     record["rollout/logprob_diff"] = float((old - batch.sampled)[batch.step >= 0].abs().mean())
     of_actor = functools.partial(actor_loss, batch, config, scores, advantages)
-    mean_of = functools.partial(mean_log_ratio, models["model"], batch, config, old) if config.loss == "capo" else None
+
+    def told(mini_batch: int, weights: torch.Tensor) -> dict[str, Any]:
+        mean = mean_log_ratio(models["model"], batch, config, old, weights) if config.loss == "capo" else None
+        return {"mean_log_ratio": mean, "update": (number, mini_batch)}
+
     if labels is not None:
         if config.teacher_mode == "silent":
             labels = labels.without_signal(batch.steps.group, batch.step, advantages)
         record |= named("teacher", labels.metrics(batch.step))
-    said = update(
-        models["model"], optimizers["model"], batch, config, of_actor, seed=seed, mean_of=mean_of, labels=labels
-    )
+    said = update(models["model"], optimizers["model"], batch, config, of_actor, seed=seed, told=told, labels=labels)
     record |= named("actor", said)
     if values is not None:
         of_critic, at_start = functools.partial(critic_loss, values, returns), run.estimator.critic_at_action_start

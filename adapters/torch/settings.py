@@ -38,7 +38,7 @@ class LoopConfig:
     )
     out: str = _option("", "folder of the run; run the same command again to resume")
     model: str = _option(
-        "", "Hugging Face model or folder to start from (default: tiny-base; with pictures, tiny-vision)"
+        "", "Hugging Face folder or name to start from (default: tiny-base or, of pictures, tiny-vision)"
     )
     data: str = _option("generated", "generated, official or a path to released files")
     split: str = _option("train", "split to train on")
@@ -54,12 +54,8 @@ class LoopConfig:
     branch: str = _option(
         "", "FIRST-LAST:COUNT: so many of a group's episodes grow from a step of each other one, drawn from this range"
     )
-    refill: int = _option(
-        0, "at most so many further rounds of tasks in an iteration, in place of groups whose rewards are all equal"
-    )
-    levels: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "values of an argument of the environment to train on, as JSON"}
-    )
+    refill: int = _option(0, "most further rounds of tasks, in place of groups whose rewards are all equal")
+    levels: dict[str, Any] = field(default_factory=dict, metadata={"help": "values of an argument to draw, as JSON"})
     curriculum: str = _option("uniform", "how levels are chosen: uniform, fixed (in order) or learnable")
     eval_tasks: int = _option(256, "held-out tasks played before and after; 0 for none")
     eval_every: int = _option(0, "iterations between two evaluations; 0 for one before and one after")
@@ -69,13 +65,9 @@ class LoopConfig:
         "who labels the states that the policy reaches: expert, or expert:NAME of several experts; or MODEL@URL: a "
         "model behind a server like vLLM's, which scores the policy's tokens",
     )
-    teacher_weight: float = _option(
-        1.0, "weight of the labels' cross-entropy, or of the model's advantages, beside the policy loss"
-    )
+    teacher_weight: float = _option(1.0, "weight of the labels' cross-entropy, or of its advantages, beside the loss")
     teacher_until: int = _option(0, "iterations over which that weight falls to 0; 0 to keep it")
-    teacher_mode: str = _option(
-        "mixed", "mixed with the policy loss, alone in its place, or silent: only for groups without a signal"
-    )
+    teacher_mode: str = _option("mixed", "mixed with the policy loss, alone, or silent: for groups without a signal")
     gamma: float = _option(1.0, "discount per step; per token for estimators of tokens")
     lam: float = _option(1.0, "lambda of GAE")
     loss: str = _option("vanilla", "policy loss: vanilla, steppo, gspo, pspo or reinforce, or module:name of your own")
@@ -108,6 +100,7 @@ class LoopConfig:
     seed: int = _option(0, "seed of tasks, sampling and mini-batches")
     warm_start: int = _option(0, "supervised steps on demonstrations before the first iteration")
     demo_noise: float = _option(0.5, "share of demonstrated actions that are wrong on purpose")
+    ratios_dir: str = _option("", "folder for the log-ratios of each update's steps, which `agentr1 ratios` reads")
     save_every: int = _option(20, "iterations between two checkpoints; the last one has one too")
     minutes: float = _option(0.0, "stop after the iteration in which so many minutes have passed; 0 for no limit")
 
@@ -145,9 +138,7 @@ class LoopConfig:
         if self.refill and not get_estimator(self.estimator).compares_groups:
             raise ConfigError(f"refill is for estimators that compare a group, such as grpo; got {self.estimator!r}")
         if self.refill and self.teaching.mode != "mixed":
-            raise ConfigError(
-                f"refill replaces the groups that teacher_mode={self.teacher_mode} teaches: leave out one"
-            )
+            raise ConfigError(f"refill replaces groups that teacher_mode={self.teacher_mode} teaches: leave out one")
         if self.teaching.spec and self.agent and not self.teaching.server:
             raise ConfigError("a teacher labels the states of a loop of one call per step: leave out agent or teacher")
         if self.train_roles and not self.agent:

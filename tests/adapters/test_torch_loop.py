@@ -416,6 +416,20 @@ def test_ratios_that_never_leave_1_are_said_once(model_path, tmp_path, caplog):
     assert caplog.text.count("no ratio of the vanilla loss has left 1") == 1
 
 
+def test_the_log_ratios_of_a_run_are_recorded_by_update(model_path, tmp_path):
+    """Each update has the lengths of its steps, which are all that was trained; the first has not moved."""
+    how = {"steps": 1, "mini_batches": 2, "epochs": 2, "loss": "capo", "entropy_coef": 1.0}
+    record = train(small_run(tmp_path / "run", model_path, ratios_dir=str(tmp_path / "ratios"), **how))[-1]
+    updates = dict[tuple[int, int], list[tuple[int, float]]]()
+    for line in map(json.loads, next((tmp_path / "ratios").iterdir()).read_text().splitlines()):
+        steps = zip(line["length"], line["log_ratio_sum"], strict=True)
+        updates.setdefault((line["step"], line["update"]), []).extend(steps)
+    assert sorted(updates) == [(1, 0), (1, 1), (1, 2), (1, 3)]
+    assert sum(length for steps in updates.values() for length, _ in steps) == 2 * record["env/tokens/trained"]
+    moved = [max(abs(total) for _, total in updates[1, number]) for number in range(4)]
+    assert moved[0] < 1e-5 < min(moved[1:])
+
+
 def test_too_many_broken_episodes_stop_a_run(model_path, tmp_path, monkeypatch):
     """A quarter of every group breaks: the others are compared with each other, and the third iteration is the last."""
     from agent_envs.adapters.torch import loop as torch_loop
