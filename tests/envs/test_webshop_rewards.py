@@ -224,3 +224,10 @@ def test_the_kind_of_product(changes, r_type):
 )
 def test_basic_colors(option, color):
     assert basic_color(option) == color
+
+
+def test_fewer_colors_are_basic_in_the_released_shop():
+    """Two roses are one colour to the original, and two to Agent-R1's shop."""
+    assert [basic_color("dusty rose", which) for which in ("colors", "released_colors")] == ["rose", "dusty rose"]
+    bought_for = (PRODUCT, replace(GOAL, options=("dusty rose",)), 40.0, {"color": "deep rose"}, open_tagger("rule"))
+    assert [purchase_reward(*bought_for, text)[1]["r_option"] for text in ("", "a lamp")] == [1.0, 0.0]

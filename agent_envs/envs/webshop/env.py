@@ -194,8 +194,9 @@ class WebShopEnv(TextEnv):
             if self.shop == "agentr1-small":
                 return small_score(product, goal, visit)
             if self.shop == "agentr1":  # the official score, but an attribute may be in any text
-                text = released_text(product)
-                return purchase_reward(product, goal, min(product.pricing), visit.options, nouns, text)
+                return purchase_reward(
+                    product, goal, min(product.pricing), visit.options, nouns, released_text(product)
+                )
             price = drawn.get(product.asin)
             price = catalog.price(product.asin) if price is None else price
             return purchase_reward(product, goal, price, visit.options, nouns)

@@ -104,31 +104,30 @@ class ReleasedShop(Site):
             yield f"Query: {visit.query}"
             yield f"Page: {visit.page + 1}"
             yield from self._results_lines(visit)
-        elif visit.view == "item":
-            yield from self._item_lines(visit, self._product(visit.asin))
-        elif visit.view == "Description":
-            yield _cut(self._product(visit.asin).description, _DESCRIPTION)
-        elif visit.view == "Features":
-            yield from (f"- {_cut(bullet, _BULLET)}" for bullet in self._product(visit.asin).bullets[:_BULLETS])
         else:
-            average, number = self._product(visit.asin).rating
-            yield from (f"Average rating: {average or 'N.A.'}", f"Number of reviews: {number or 'N.A.'}")
+            yield from self._product_lines(visit, self._product(visit.asin))
 
     def _results_lines(self, visit: Visit) -> Iterator[str]:
-        if not visit.found:
-            yield "No products were found."
-            return
-        yield "No. ASIN | name | price | found under"
+        yield "No. ASIN | name | price | found under" if visit.found else "No products were found."
         for number, asin in enumerate(self._shown(visit), start=visit.page * PER_PAGE + 1):
             product = self._product(asin)
             name = _cut(product.title, _TITLE_IN_RESULTS)
             yield f"[{number}] {asin} | {name} | {_price_tag(product)} | {product.query or product.category}"
-        yield "Open a product with click[ASIN]."
+        yield from ["Open a product with click[ASIN]."] * bool(visit.found)
 
-    def _item_lines(self, visit: Visit, product: Product) -> Iterator[str]:
-        bullets = [_cut(bullet, _SUMMARY_BULLET) for bullet in product.bullets[:_SUMMARY_BULLETS]]
+    def _product_lines(self, visit: Visit, product: Product) -> Iterator[str]:
         yield f"ASIN: {product.asin}"
         yield f"Title: {_cut(product.title, _TITLE)}"
+        if visit.view == "Description":
+            yield _cut(product.description, _DESCRIPTION)
+        elif visit.view == "Features":
+            yield from (f"- {_cut(bullet, _BULLET)}" for bullet in product.bullets[:_BULLETS])
+        elif visit.view == "Reviews":
+            average, number = product.rating
+            yield from (f"Average rating: {average or 'N.A.'}", f"Number of reviews: {number or 'N.A.'}")
+        if visit.view != "item":
+            return
+        bullets = [_cut(bullet, _SUMMARY_BULLET) for bullet in product.bullets[:_SUMMARY_BULLETS]]
         yield f"Price: {_price_tag(product)}"
         yield f"Category: {product.product_category or product.category}"
         yield f"Summary: {'; '.join(bullets) or _cut(product.description, _SUMMARY)}"
@@ -143,10 +142,8 @@ class ReleasedShop(Site):
         """Yield what is listed as clickable."""
         if visit.view == "results":
             yield from self._shown(visit)
-            if visit.page:
-                yield "< Prev"
-            if len(visit.found) > (visit.page + 1) * PER_PAGE:
-                yield "Next >"
+            yield from ["< Prev"] * bool(visit.page)
+            yield from ["Next >"] * (len(visit.found) > (visit.page + 1) * PER_PAGE)
         elif visit.view == "item":
             yield from _SUB_PAGES
             yield from (value for values in _options(self._product(visit.asin)).values() for value in values)
@@ -181,18 +178,17 @@ def small_score(product: Product, goal: Goal, visit: Visit) -> tuple[float, dict
     wanted = {_normal(n): _normal(v) for n, v in goal.options.items()} if isinstance(goal.options, dict) else {}
     parts = {
         "asin": float(product.asin == goal.asin),
-        "attributes": _share(_normal(attribute) in text for attribute in goal.attributes),
-        "options": _share(chosen.get(name) == value for name, value in wanted.items()),
+        "attributes": _share([_normal(attribute) in text for attribute in goal.attributes]),
+        "options": _share([chosen.get(name) == value for name, value in wanted.items()]),
         "price": float(min(product.pricing) <= goal.price_upper),
     }
     score = sum(share * parts[part] for part, share in _SHARES.items())
     return round(score if parts["asin"] else score / 2, 6), parts
 
 
-def _share(hits: Iterable[bool]) -> float:
+def _share(hits: Sequence[bool]) -> float:
     """Return the share of hits; 1 of none."""
-    made = list(hits)
-    return sum(made) / len(made) if made else 1.0
+    return sum(hits) / len(hits) if hits else 1.0
 
 
 def _cut(text: str, longest: int) -> str:

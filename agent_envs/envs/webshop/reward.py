@@ -27,9 +27,9 @@ def step_reward(name: str, score: float, *, valid: bool) -> float:
     return score if name == "official" else _RIGHT * (score >= SUCCESS) + _INVALID * (not valid)
 
 
-def basic_color(option: Any) -> Any:
-    """Return the first of the basic colours that an option contains, or the option."""
-    return next((color for color in words("colors") if color in option), option)
+def basic_color(option: Any, colors: str = "colors") -> Any:
+    """Return the first of the basic colours that an option contains, or the option; `colors` names their list."""
+    return next((color for color in words(colors) if color in option), option)
 
 
 def purchase_reward(
@@ -38,15 +38,18 @@ def purchase_reward(
     """Return the official reward for a purchase with the chosen values by option name, and the parts of the reward.
 
     The parts are r_type, r_att, r_option, r_price with their weights, query_match, category_match, title_score.
-    r_option is missing if the goal has no options, r_price if its price limit is not above 0. An attribute that `text`
-    contains counts too.
+    r_option is missing if the goal has no options, r_price if its price limit is not above 0. With `text`, the score is
+    Agent-R1's: an attribute that it contains counts too, and fewer colours are basic.
     """
     kind = _type_reward(product, goal, tagger)
     attributes = sum(name.lower() in text or _has_attribute(product, name) for name in goal.attributes)
-    colors = [basic_color(value) for value in options.values()]
+    basic = "released_colors" if text else "colors"
+    colors = [basic_color(value, basic) for value in options.values()]
     # The original compares the choice with a pair of name and value, written as "('color', 'wine red')".
     wanted: Iterable[Any] = goal.options.items() if isinstance(goal.options, Mapping) else goal.options
-    chosen = sum(any(alike(color, asked) for color in colors) for asked in map(basic_color, wanted))
+    chosen = sum(
+        any(alike(color, asked) for color in colors) for asked in (basic_color(each, basic) for each in wanted)
+    )
     cheap = price <= goal.price_upper if goal.price_upper > 0 else None
     asked = len(goal.attributes) + len(goal.options) + 1
     info = {**kind, "r_att": attributes / max(1, len(goal.attributes)), "w_att": len(goal.attributes) / asked}
