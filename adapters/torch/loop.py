@@ -244,7 +244,7 @@ def update(
     units = units if int(units.max()) + 1 >= config.mini_batches else trajectory
     trained = batch.step if not at_start else torch.where(losses.action_start(batch.step), batch.step, -1)
     lengths = torch.bincount(trained[trained >= 0], minlength=len(trajectory))  # [steps]
-    totals, norms, parts = [], [], []
+    totals, norms, parts = list[float](), list[float](), list[dict[str, losses.Tally]]()
     for _ in range(config.epochs):
         drawn = torch.from_numpy(rng.permutation(int(units.max()) + 1)) % config.mini_batches  # [units]
         mini_batch = drawn[units]  # [steps]
