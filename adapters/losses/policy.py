@@ -238,7 +238,7 @@ def policy_loss(name: str) -> PolicyLoss:
     if ":" in name:
         return load_function(name, "the policy loss")
     if name == "bypass_mode":
-        raise ConfigError("'bypass_mode' is no loss: name vanilla or reinforce, and set rollout_correction.bypass_mode")
+        raise ConfigError("'bypass_mode' is no loss: name one, and set algorithm.rollout_correction.bypass_mode")
     return POLICY_LOSSES[choice("the policy loss", name, POLICY_LOSSES)]
 
 

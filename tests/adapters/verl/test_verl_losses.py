@@ -436,7 +436,7 @@ def test_process_rewards_beside_a_greedy_baseline_are_said(caplog):
         say_once.cache_clear()
         caplog.clear()
         columns_of([fields(components={"format": 0.5})], objective("remax", process=process), baselines={"u": 0.0})
-        said.append("but not of the greedy episodes" in caplog.text)
+        said.append("not in the returns of the greedy episodes" in caplog.text)
     assert said == [False, True]
 
 
