@@ -220,6 +220,7 @@ def verl(layout: str | None, options: argparse.Namespace, out: Path) -> None:
     ]  # fmt: skip
     if options.dtype == "bfloat16":
         settings.append("actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=bf16")
+        settings.append("actor_rollout_ref.rollout.dtype=bfloat16")
     composed = compose_run(
         env=ENV, algo="grpo", preset="cpu-tiny", steps=options.iterations, data=None, split="train",
         env_kwargs=json.dumps(KWARGS), wrappers=[], out=str(out / "run"), model=options.start, seed=0, warm_start=0,
