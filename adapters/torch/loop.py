@@ -231,12 +231,12 @@ def accumulate(
 def update(
     model: Any, optimizer: torch.optim.Optimizer, batch: Batch, config: LoopConfig, loss_of: LossOf | None, *,
     at_start: bool = False, seed: Sequence[int] = (0,), labels: Labels | None = None,
-    told: Callable[[int, torch.Tensor], dict[str, Any]] | None = None,
+    args: Callable[[int, torch.Tensor], dict[str, Any]] | None = None,
 ) -> dict[str, float]:  # fmt: skip
     """Update on a batch: ``epochs`` passes of ``mini_batches`` optimiser steps, each on whole groups of episodes.
 
     With ``at_start`` only the first token of a step counts, as for a critic of the states before acting. ``seed`` draws
-    a mini-batch's groups, or its episodes if there are too few. ``told`` maps its number and its weights to further
+    a mini-batch's groups, or its episodes if there are too few. ``args`` maps its number and its weights to further
     arguments of the loss. The cross-entropy of ``labels`` is added, and is all without ``loss_of``.
     """
     rng, trajectory = np.random.default_rng(seed), batch.steps.trajectory
@@ -254,8 +254,8 @@ def update(
         for number in mini_batch[lengths > 0].unique():
             own = weights * (mini_batch[trained] == number)
             of = loss_of
-            if loss_of is not None and told is not None:
-                of = functools.partial(loss_of, **told(len(totals), own))
+            if loss_of is not None and args is not None:
+                of = functools.partial(loss_of, **args(len(totals), own))
             part = None if labels is None or taught is None else taught * (mini_batch[labels.step] == number)
             loss, metrics = accumulate(model, batch, own, of, config, part)
             norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip)))
@@ -291,7 +291,7 @@ def learn(run: Run, batch: Batch, number: int) -> Record:
     record["rollout/logprob_diff"] = float((old - batch.sampled)[batch.step >= 0].abs().mean())
     of_actor = functools.partial(actor_loss, batch, config, scores, advantages)
 
-    def told(mini_batch: int, weights: torch.Tensor) -> dict[str, Any]:
+    def args(mini_batch: int, weights: torch.Tensor) -> dict[str, Any]:
         mean = mean_log_ratio(models["model"], batch, config, old, weights) if config.loss == "capo" else None
         return {"mean_log_ratio": mean, "update": (number, mini_batch)}
 
@@ -299,7 +299,7 @@ def learn(run: Run, batch: Batch, number: int) -> Record:
         if config.teacher_mode == "silent":
             labels = labels.without_signal(batch.steps.group, batch.step, advantages)
         record |= named("teacher", labels.metrics(batch.step))
-    said = update(models["model"], optimizers["model"], batch, config, of_actor, seed=seed, told=told, labels=labels)
+    said = update(models["model"], optimizers["model"], batch, config, of_actor, seed=seed, args=args, labels=labels)
     record |= named("actor", said)
     if values is not None:
         of_critic, at_start = functools.partial(critic_loss, values, returns), run.estimator.critic_at_action_start

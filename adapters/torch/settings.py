@@ -38,7 +38,7 @@ class LoopConfig:
     )
     out: str = _option("", "folder of the run; run the same command again to resume")
     model: str = _option(
-        "", "Hugging Face folder or name to start from (default: tiny-base or, of pictures, tiny-vision)"
+        "", "Hugging Face model or folder to start from (default: tiny-base; with pictures, tiny-vision)"
     )
     data: str = _option("generated", "generated, official or a path to released files")
     split: str = _option("train", "split to train on")
@@ -54,8 +54,8 @@ class LoopConfig:
     branch: str = _option(
         "", "FIRST-LAST:COUNT: so many of a group's episodes grow from a step of each other one, drawn from this range"
     )
-    refill: int = _option(0, "most further rounds of tasks, in place of groups whose rewards are all equal")
-    levels: dict[str, Any] = field(default_factory=dict, metadata={"help": "values of an argument to draw, as JSON"})
+    refill: int = _option(0, "most further rounds of tasks an iteration has, in place of groups with equal rewards")
+    levels: dict[str, Any] = field(default_factory=dict, metadata={"help": "argument values to train on, as JSON"})
     curriculum: str = _option("uniform", "how levels are chosen: uniform, fixed (in order) or learnable")
     eval_tasks: int = _option(256, "held-out tasks played before and after; 0 for none")
     eval_every: int = _option(0, "iterations between two evaluations; 0 for one before and one after")
@@ -65,9 +65,9 @@ class LoopConfig:
         "who labels the states that the policy reaches: expert, or expert:NAME of several experts; or MODEL@URL: a "
         "model behind a server like vLLM's, which scores the policy's tokens",
     )
-    teacher_weight: float = _option(1.0, "weight of the labels' cross-entropy, or of its advantages, beside the loss")
+    teacher_weight: float = _option(1.0, "weight of the labels' cross-entropy, or of the model's advantages")
     teacher_until: int = _option(0, "iterations over which that weight falls to 0; 0 to keep it")
-    teacher_mode: str = _option("mixed", "mixed with the policy loss, alone, or silent: for groups without a signal")
+    teacher_mode: str = _option("mixed", "mixed with the policy loss, alone, or silent: only for groups without signal")
     gamma: float = _option(1.0, "discount per step; per token for estimators of tokens")
     lam: float = _option(1.0, "lambda of GAE")
     loss: str = _option("vanilla", "policy loss: vanilla, steppo, gspo, pspo or reinforce, or module:name of your own")
