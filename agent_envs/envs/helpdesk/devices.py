@@ -15,6 +15,15 @@ def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
     acts: dict[str, None] = {}
     reads: dict[str, None] = {}
     words_of = {read.field: read.words for read in device.reads.values()}
+    spoken: dict[str, tuple[str, list[str], set[str]]] = {}  # of several modes the whole name counts
+    for name, act in device.acts.items():
+        noun, verbs = act.object.lower().removeprefix("the "), {*act.verbs}
+        which, _, kind = noun.rpartition(" ")
+        things = [noun if kind == "mode" else kind]
+        if name not in device.final:  # what loses something is done at its own words only
+            things += [word for _, field, _ in act.effect for word in words_of.get(field, ())]
+            verbs |= {verb for group in TABLES["same"] if not verbs.isdisjoint(group) for verb in group}
+        spoken[name] = which, things, verbs
     last, looking, seen = "", False, list[str]()
     for sentence in sentences(text):
         cues = signs(sentence, _CUES)
@@ -28,16 +37,11 @@ def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
             told = told and ("polite" in cues or "?" not in part) and "not told" not in own
             done: dict[str, tuple[int, int]] = {}  # where the verb is, and how far behind it the thing
             mentioned: dict[int, str] = {}
-            for name, act in device.acts.items():
-                noun, verbs = act.object.lower().removeprefix("the "), {*act.verbs}
-                which, _, kind = noun.rpartition(" ")  # of several modes the whole name counts
-                things = [noun if kind == "mode" else kind] + [f"to {aim}"] * (aim == which != "")
-                if name not in device.final:  # what loses something is done at its own words only
-                    things += [word for _, field, _ in act.effect for word in words_of.get(field, ())]
-                    verbs |= {verb for group in TABLES["same"] if not verbs.isdisjoint(group) for verb in group}
-                if button and told and {button, f"un{button}"} & {*act.verbs}:
+            for name, (which, things, verbs) in spoken.items():
+                if button and told and {button, f"un{button}"} & {*device.acts[name].verbs}:
                     done[name] = (-1, 0)
-                if named := [thing for thing in things if has(part, thing) or has(part, f"{thing}s")]:
+                to = [f"to {aim}"] * (aim == which != "")
+                if named := [thing for thing in (*things, *to) if _named(part, thing)]:
                     mentioned[part.find(named[0])] = named[0]
                     places = [place for thing in named for verb in verbs for place in _places(verb, thing, part)]
                     if told and places:
@@ -46,13 +50,18 @@ def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
             last = mentioned[min(mentioned)] if mentioned else last
             acts |= dict.fromkeys(name for name, (verb, far) in done.items() if far == nearest[verb])
             words = ((name, word) for name, read in device.reads.items() for word in read.words)
-            shown = {name: word for name, word in words if has(whole, word) or has(whole, f"{word}s")}
+            shown = {name: word for name, word in words if _named(whole, word)}
             parts = [word for word in shown.values() if any(f"{other} {word}" in whole for other in shown.values())]
             looked = [name for name, word in shown.items() if word not in parts]  # no light of "the wireless light"
             seen = looked or seen
             if looking and not done and (looked or ("?" in sentence and says("referring", whole))):
                 reads |= dict.fromkeys(seen)
     return list(acts), list(reads)
+
+
+def _named(part: str, thing: str) -> bool:
+    """Return whether a thing, one or several, stands in a part of a sentence."""
+    return thing in part and (has(part, thing) or has(part, f"{thing}s"))
 
 
 def _places(verb: str, thing: str, part: str) -> list[tuple[int, int]]:
