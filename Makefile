@@ -197,7 +197,7 @@ compare:
 	$(PYTHON) benchmarks/suites/compare.py page
 
 # The others need arguments, are parts of another one, or train for long.
-NOT_TIMED := arms branching certificates clock contexts gpu real_model results scale trainers \
+NOT_TIMED := arms branching certificates clock contexts engines gpu real_model results scale trainers \
 	certificate_sources scale_cluster scale_ray \
 	asynchronous pictures_learning self_play
 BENCHMARKS := $(filter-out $(NOT_TIMED:%=benchmarks/%.py),$(wildcard benchmarks/*.py))

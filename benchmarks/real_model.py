@@ -93,6 +93,24 @@ CELLS = {
     "ALFWorld": Cell(
         "AgentR1/ALFWorld-v0", warm_start=400, noise=0.2, loop={"max_tokens": 3072, "max_response_tokens": 48}
     ),
+    # Whole rooms, of which a CPU core plays 20 commands each.
+    "ALFWorld-20": Cell(
+        "AgentR1/ALFWorld-v0",
+        {"max_episode_steps": 20},
+        ("InvalidActionPenalty(penalty=0.1)",),
+        warm_start=60,
+        loop={
+            "steps": 30,
+            "tasks": 4,
+            "learning_rate": 5e-5,
+            "save_every": 2,
+            "eval_every": 0,
+            "eval_tasks": 128,
+            "concurrency": 64,
+            "max_tokens": 2048,
+            "max_response_tokens": 24,
+        },
+    ),
     "HelpDesk": Cell("AgentR1/HelpDesk-v0", {"level": 1}, warm_start=500, noise=0.2, loop={"max_tokens": 3072}),
 }
 

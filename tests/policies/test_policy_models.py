@@ -337,28 +337,13 @@ def test_vllm_is_given_tokens_and_gives_tokens(folder, fake_vllm):
     assert "closed" in closed.error
 
 
-@pytest.mark.parametrize("chunk", [60, 10_000])
-def test_vllm_on_a_cpu_has_seeds_as_long_as_it_takes_them(folder, fake_vllm, monkeypatch, caplog, chunk):
-    """A request with a seed and a prompt above ``chunk`` tokens stops the engine, and all other requests fail too."""
-    fake_vllm.platform.is_cpu = lambda: True
-    whole = FakeEngine.generate
-
-    async def generate(self, prompt, sampling_params, request_id):
-        assert not self.down
-        self.failing |= sampling_params.seed is not None and len(prompt["prompt_token_ids"]) > chunk
-        async for output in whole(self, prompt, sampling_params, request_id):
-            yield output
-
-    monkeypatch.setattr(FakeEngine, "generate", generate)
-    policy = VLLMPolicy(folder)
-    episodes = play(policy, 8)
-    assert [episode.error for episode in episodes] == [None] * 8
-    assert_grown(episodes)
-    asked = [{params.seed is not None for _, params in engine.requests} for engine in fake_vllm.engines]
-    assert asked == ([{True}, {False}] if chunk < 10_000 else [{True}])
-    assert caplog.text.count("goes on without them") == len(asked) - 1
-    policy.close()
-    assert all(engine.down for engine in fake_vllm.engines)
+def test_vllm_on_a_cpu_reads_a_prompt_in_one_pass(folder, fake_vllm):
+    """Its engine stops where a request with a seed takes several."""
+    for on_cpu, engine in ((False, None), (True, None), (True, {"enable_chunked_prefill": True})):
+        fake_vllm.platform.is_cpu = lambda on_cpu=on_cpu: on_cpu
+        VLLMPolicy(folder, engine=engine).close()
+    passes = [vars(engine.arguments).get("enable_chunked_prefill") for engine in fake_vllm.engines]
+    assert passes == [None, False, True]
 
 
 def test_vllm_that_fails_or_does_not_start(folder, fake_vllm):

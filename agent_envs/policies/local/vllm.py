@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import os
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from agent_envs.errors import BackendError, ConfigError, first_line, needs_extra
+from agent_envs.errors import BackendError, ConfigError, needs_extra
 from agent_envs.pictures.picture import Picture
 from agent_envs.policies.named import model_path
 from agent_envs.policies.tokens import Sampled, TokenPolicy, load_tokenizer
 from agent_envs.prompts.pictures import fitted, load_picture_tokens
 from agent_envs.threads import LoopThread
-
-_log = logging.getLogger(__name__)
 
 
 class VLLMPolicy(TokenPolicy):
@@ -30,9 +27,8 @@ class VLLMPolicy(TokenPolicy):
     Log-probabilities are vLLM's ``processed_logprobs``: after the temperature, ``top_k`` and ``top_p``.
 
     The n-th episode of a task is sampled with the same seeds in every run with the same ``seed``; see vLLM's
-    "reproducibility" page for how far the tokens are the same. On a CPU, vLLM's engine may stop at a request with a
-    seed whose prompt takes several passes. It is then started once more, and requests get no seeds from there on:
-    ``seed`` is the engine's, and runs are the same if their requests come in the same order.
+    "reproducibility" page for how far the tokens are the same. On a CPU, each prompt is read in one pass
+    (``enable_chunked_prefill=False``), since vLLM's engine stops there at a seed whose prompt takes several.
 
     Args:
         model: A Hugging Face folder or name.
@@ -76,13 +72,12 @@ class VLLMPolicy(TokenPolicy):
             vllm.SamplingParams(**settings, max_tokens=max_tokens)
             defaults = {"model": name, "max_model_len": context_length, "seed": seed, "disable_log_stats": True}
             defaults |= {"trust_remote_code": trust_remote_code, "logprobs_mode": "processed_logprobs"}
+            defaults |= {"enable_chunked_prefill": False} if current_platform.is_cpu() else {}
             arguments = vllm.AsyncEngineArgs(**{**defaults, **(engine or {})})
         except (TypeError, ValueError) as e:
             raise ConfigError(f"vLLM rejects these settings: {e}") from e
         output = {"logprobs": 0, "detokenize": False, "output_kind": RequestOutputKind.FINAL_ONLY}
         self._settings = {**settings, **output}  # log-probabilities only of the sampled token
-        self._arguments, self._seeds, self._on_cpu = arguments, True, current_platform.is_cpu()
-        self._restart = asyncio.Lock()
         self._ids = itertools.count()
         self._thread = LoopThread("agent_envs-vllm")
         try:
@@ -129,16 +124,12 @@ class VLLMPolicy(TokenPolicy):
             "stop_token_ids": sorted(self.stop_token_ids),
             "logit_bias": dict.fromkeys(reserved, -100.0) or None,
         }
-        while True:
-            engine, seeded = self._running["engine"], self._seeds
-            params = SamplingParams(**options, seed=seed if seeded else None)
-            try:
-                outputs = [output async for output in engine.generate(prompt, params, str(next(self._ids)))]
-                break
-            except Exception as e:
-                if not (seeded and self._on_cpu) or isinstance(e, ValueError):
-                    raise BackendError(f"vLLM failed: {type(e).__name__}: {e}") from e
-                await self._start_without_seeds(e)
+        params = SamplingParams(**options, seed=seed)
+        try:
+            requests = self._running["engine"].generate(prompt, params, str(next(self._ids)))
+            outputs = [output async for output in requests]
+        except Exception as e:
+            raise BackendError(f"vLLM failed: {type(e).__name__}: {e}") from e
         out = outputs[-1].outputs[0] if outputs else None
         if out is None or out.finish_reason not in ("stop", "length"):
             raise BackendError("vLLM ended a request without a response")
@@ -149,19 +140,6 @@ class VLLMPolicy(TokenPolicy):
             )
         log_probs = [entry[token].logprob for entry, token in zip(out.logprobs, out.token_ids, strict=True)]
         return Sampled(list(out.token_ids), log_probs)
-
-    async def _start_without_seeds(self, error: Exception) -> None:
-        """Start the engine again, once for all requests that failed with it."""
-        async with self._restart:
-            if self._seeds:
-                why = f"{type(error).__name__}: {first_line(error)}"
-                _log.warning("vLLM on this CPU stopped at requests with seeds (%s): it goes on without them", why)
-                self._running["engine"].shutdown()
-                try:
-                    self._running["engine"] = await _start(self._arguments)
-                except Exception as e:
-                    raise BackendError(f"vLLM does not start again: {type(e).__name__}: {e}") from e
-                self._seeds = False
 
 
 async def _start(arguments: Any) -> Any:

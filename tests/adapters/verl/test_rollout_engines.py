@@ -5,7 +5,7 @@ The reference is the model in transformers, one sequence at a time, without a ca
 1. greedy tokens are the model's, whatever runs beside; log-probabilities are the model's to 1e-5 in float32
 2. log-probabilities are of the distribution that was sampled from: after temperature, top-k and top-p
 3. a response ends with the end of text or a stop token asked for, which it includes, or at a limit
-4. one seed, one response; other seeds, other responses
+4. one seed, one response, however many prompts there are; other seeds, other responses
 5. a prompt that leaves no room is refused, and the engine goes on
 6. prompts that were computed before are not computed again, are counted, and give the same
 7. new weights: the tokens, log-probabilities and version are the new ones', and nothing cached is left
@@ -180,6 +180,15 @@ def test_a_seed_makes_a_response_reproducible(driver):
     again = driver.ask([*prompts(5, seed=4), *[prompt] * 8], seeds=[*[99] * 5, *range(8)], **params)[5:]
     assert [answer.tokens for answer in first] == [answer.tokens for answer in again]
     assert len({tuple(answer.tokens) for answer in first}) == 8
+
+
+@engines(ALL)
+def test_prompts_with_seeds_may_be_more_than_a_pass_takes(driver):
+    params = {"temperature": 1.0, "max_tokens": 8}
+    asked = prompts(9000 // CONTEXT + 2, CONTEXT - 20, seed=6)
+    together = driver.ask(asked, seeds=range(len(asked)), **params)
+    alone = driver.ask(asked[-1:], seeds=[len(asked) - 1], **params)
+    assert together[-1].tokens == alone[0].tokens
 
 
 @engines(ALL)
