@@ -93,12 +93,13 @@ CELLS = {
     "ALFWorld": Cell(
         "AgentR1/ALFWorld-v0", warm_start=400, noise=0.2, loop={"max_tokens": 3072, "max_response_tokens": 48}
     ),
-    # Whole rooms, of which a CPU core plays 20 commands each.
-    "ALFWorld-20": Cell(
+    # The smallest houses, as tiny-base plays them.
+    "ALFWorld-one": Cell(
         "AgentR1/ALFWorld-v0",
-        {"max_episode_steps": 20},
+        {"size": 1, "max_episode_steps": 16},
         ("InvalidActionPenalty(penalty=0.1)",),
-        warm_start=60,
+        warm_start=140,
+        noise=0.2,
         loop={
             "steps": 30,
             "tasks": 4,
