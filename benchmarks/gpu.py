@@ -48,7 +48,7 @@ from merging import record
 from agent_envs.adapters.run import read_records
 from agent_envs.adapters.tiny.supervised import computes_bfloat16
 from agent_envs.episodes.record import read_episodes
-from agent_envs.errors import ConfigError, DataError, first_line, run_command
+from agent_envs.errors import ConfigError, DataError, MissingExtraError, first_line, run_command
 from agent_envs.files import write_text
 from agent_envs.policies.named import model_path
 from agent_envs.registration import ENV_IDS, make_env
@@ -176,7 +176,7 @@ def update(layout: str, model: str, size: Size, work: Path) -> dict[str, Any]:
 
 
 def panels(model: str, size: Size, work: Path) -> dict[str, Any]:
-    """Digests of test tasks by id and data; why there is none of official data that is not at hand."""
+    """Digests of test tasks by id and data; why there is none where data or a package is not at hand."""
     out: dict[str, Any] = {}
     for env_id in ENV_IDS:
         for data in ("generated", "official"):
@@ -186,7 +186,7 @@ def panels(model: str, size: Size, work: Path) -> dict[str, Any]:
                 count = min(PANEL_TASKS, env.unwrapped.num_tasks)
                 out[f"{env_id} {data}"] = panel_of(env, range(count), env_id, arguments).name
                 env.close()
-            except (ConfigError, DataError) as e:
+            except (ConfigError, DataError, MissingExtraError) as e:
                 out[f"{env_id} {data}"] = first_line(e)
     return out
 

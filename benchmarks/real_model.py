@@ -93,13 +93,12 @@ CELLS = {
     "ALFWorld": Cell(
         "AgentR1/ALFWorld-v0", warm_start=400, noise=0.2, loop={"max_tokens": 3072, "max_response_tokens": 48}
     ),
-    # The smallest houses, as tiny-base plays them.
+    # One of the six kinds of tasks, in the smallest houses.
     "ALFWorld-one": Cell(
         "AgentR1/ALFWorld-v0",
-        {"size": 1, "max_episode_steps": 16},
+        {"families": "pick_and_place_simple", "size": 1, "max_episode_steps": 12},
         ("InvalidActionPenalty(penalty=0.1)",),
-        warm_start=140,
-        noise=0.2,
+        warm_start=50,
         loop={
             "steps": 30,
             "tasks": 4,
@@ -108,7 +107,7 @@ CELLS = {
             "eval_every": 0,
             "eval_tasks": 128,
             "concurrency": 64,
-            "max_tokens": 2048,
+            "max_tokens": 1024,
             "max_response_tokens": 24,
         },
     ),
