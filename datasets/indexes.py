@@ -5,18 +5,20 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from agent_envs.errors import BackendBusyError, ConfigError, DataError
 from agent_envs.files import data_dir
+from agent_envs.per_process import PerProcess
 from agent_envs.tasks import FileStamp
 
 T = TypeVar("T")
 
-BYTES_IN_MEMORY = 32 << 20
-"""Size of the files up to which their index is built in memory, in about a second, and not kept."""
+opened: PerProcess[Any] = PerProcess(keep=32)
+"""The indexes of this process."""
+_BYTES_IN_MEMORY = 32 << 20  # of the files up to which their index is built in memory, in about a second, and not kept
 _LONGEST_WAIT = 3600.0  # seconds for another process that builds the same index
 
 
@@ -45,6 +47,27 @@ def cached_index(name: str, build: Callable[[Path], T], open_index: Callable[[Pa
             if time.monotonic() > until:
                 raise
             time.sleep(0.2)
+
+
+def shared_index(
+    name: str, rows: Callable[[], Iterable[Any]], build: Callable[..., T], open_index: Callable[[Path], T], *, small: bool
+) -> T:
+    """Return the index of some rows, one object in a process: in memory if it is `small`, else that of `cached_index`.
+
+    `build` takes the rows and, of an index on disk, its folder and `progress`.
+    """
+
+    def make() -> T:
+        if small:
+            return build(rows())
+        return cached_index(name, lambda folder: build(rows(), folder, progress=True), open_index)
+
+    return opened.get(name, make)
+
+
+def fit_in_memory(stamps: tuple[FileStamp, ...]) -> bool:
+    """Return whether some files are so small that their index need not be kept."""
+    return sum(size for _, _, size in stamps) <= _BYTES_IN_MEMORY
 
 
 def stamps_digest(stamps: tuple[FileStamp, ...]) -> str:

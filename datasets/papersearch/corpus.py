@@ -7,27 +7,24 @@ source.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from agent_envs.datasets.indexes import BYTES_IN_MEMORY, cached_index, stamps_digest
+from agent_envs.datasets.indexes import fit_in_memory, opened, shared_index, stamps_digest
 from agent_envs.datasets.papersearch.generated.literature import Literature
 from agent_envs.datasets.papersearch.paper_files import paper_rows, paper_source_files
 from agent_envs.datasets.papersearch.rows import TASK
 from agent_envs.datasets.paths import user_path
 from agent_envs.files import data_dir
-from agent_envs.per_process import PerProcess
 from agent_envs.retrieval.papers.local import LocalPapers
-from agent_envs.retrieval.papers.paper import PaperRow
 from agent_envs.tasks import FileStamp, file_stamps
 
 PAPERS_IN_MEMORY = 20_000
-_opened: PerProcess[LocalPapers] = PerProcess(keep=16)
 
 
 def generated_papers(world: Literature) -> LocalPapers:
     """Return the papers of a generated literature, to search and expand."""
-    return _open(world.name, world.rows, small=world.papers <= PAPERS_IN_MEMORY)
+    small = world.papers <= PAPERS_IN_MEMORY
+    return shared_index(world.name, world.rows, LocalPapers.build, LocalPapers, small=small)
 
 
 def corpus_papers(corpus: str | os.PathLike[str]) -> LocalPapers:
@@ -60,15 +57,6 @@ def data_papers(data: str) -> LocalPapers:
 def _corpus(stamps: tuple[FileStamp, ...]) -> LocalPapers:
     files = [Path(name) for name, _, _ in stamps]
     if files[0].name == "index.json":
-        return _opened.get(stamps, lambda: LocalPapers(files[0].parent))
-    small = sum(size for _, _, size in stamps) <= BYTES_IN_MEMORY
-    return _open(f"papers-{stamps_digest(stamps)}", lambda: paper_rows(files), small=small)
-
-
-def _open(name: str, rows: Callable[[], Iterable[PaperRow]], *, small: bool) -> LocalPapers:
-    def make() -> LocalPapers:
-        if small:
-            return LocalPapers.build(rows())
-        return cached_index(name, lambda folder: LocalPapers.build(rows(), folder, progress=True), LocalPapers)
-
-    return _opened.get(name, make)
+        return opened.get(stamps, lambda: LocalPapers(files[0].parent))
+    name, small = f"papers-{stamps_digest(stamps)}", fit_in_memory(stamps)
+    return shared_index(name, lambda: paper_rows(files), LocalPapers.build, LocalPapers, small=small)

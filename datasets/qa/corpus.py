@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.fields import VERL_SOURCES
-from agent_envs.datasets.indexes import BYTES_IN_MEMORY, cached_index, stamps_digest
+from agent_envs.datasets.indexes import fit_in_memory, shared_index, stamps_digest
 from agent_envs.datasets.paths import user_path
 from agent_envs.datasets.qa.generated.articles import article_rows
 from agent_envs.datasets.qa.generated.encyclopaedia import World
 from agent_envs.datasets.qa.rows import QARow, find_qa_files, read_qa
 from agent_envs.errors import ConfigError
-from agent_envs.per_process import PerProcess
 from agent_envs.retrieval import BM25Retriever, LuceneRetriever, Retriever, open_retriever, read_corpus
 from agent_envs.retrieval.corpus import corpus_files
 from agent_envs.tasks import file_stamps
@@ -28,7 +27,6 @@ CORPUS = "hpqa_corpus.jsonl"
 """What the processed data release calls each of its corpora."""
 
 ARTICLES_IN_MEMORY = 20_000
-_indices: PerProcess[Retriever] = PerProcess(keep=16)
 
 
 def passages_of(rows: Iterable[QARow]) -> Iterator[dict[str, str]]:
@@ -85,19 +83,15 @@ def _from_files(
     kind: str, files: Sequence[Path], passages: Callable[[], Iterable[Mapping[str, Any]]], engine: str
 ) -> Retriever:
     stamps = file_stamps(files)
-    small = sum(size for _, _, size in stamps) <= BYTES_IN_MEMORY
-    return _index(f"{kind}-{stamps_digest(stamps)}", passages, engine, small=small)
+    return _index(f"{kind}-{stamps_digest(stamps)}", passages, engine, small=fit_in_memory(stamps))
 
 
 def _index(name: str, passages: Callable[[], Iterable[Mapping[str, Any]]], engine: str, *, small: bool) -> Retriever:
     """Return an index of the passages, in memory if they are few and the engine can."""
+    if engine == "bm25":
+        return shared_index(name, passages, BM25Retriever.build, open_retriever, small=small)
 
-    def make() -> Retriever:
-        if engine != "bm25":
-            build = lambda folder: LuceneRetriever.build(passages(), folder)  # noqa: E731
-            return cached_index(f"{engine}-{name}", build, open_retriever)
-        if small:
-            return BM25Retriever.build(passages())
-        return cached_index(name, lambda folder: BM25Retriever.build(passages(), folder, progress=True), open_retriever)
+    def build(rows: Iterable[Mapping[str, Any]], folder: Path, progress: bool) -> Retriever:
+        return LuceneRetriever.build(rows, folder)
 
-    return _indices.get((name, engine), make)
+    return shared_index(f"{engine}-{name}", passages, build, open_retriever, small=False)

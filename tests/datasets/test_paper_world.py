@@ -200,7 +200,7 @@ def test_a_corpus_is_built_once_and_opened_by_all(tmp_path, monkeypatch):
     papers = generated_papers(world)
     assert papers.path == tmp_path / "indexes" / world.name and papers is generated_papers(world)
     monkeypatch.setattr(LocalPapers, "build", None)
-    papers_corpus._opened.clear()
+    papers_corpus.opened.clear()
     again = generated_papers(world)
     assert again is not papers and again.search("survey") == papers.search("survey")
     assert corpus_papers(papers.path).expand("p000") == papers.expand("p000")
