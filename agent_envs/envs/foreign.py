@@ -20,7 +20,7 @@ from agent_envs.checks import string
 from agent_envs.datasets.generated_tasks import GeneratedTasks
 from agent_envs.envs.replayed import ReplayedEnv
 from agent_envs.errors import ConfigError, did_you_mean, first_line
-from agent_envs.problem_env import ProblemEnv
+from agent_envs.problem_env import Problem, ProblemEnv
 
 FIRST_SEEDS = {"train": 0, "validation": 10_000_000, "test": 20_000_000}
 """First seed of each split: the seeds of two splits are further apart than a split is long."""
@@ -29,15 +29,9 @@ _RUN_TEXT = frozenset({"eval", "exec", "parse_expr", "sympify"})
 
 
 @dataclass(frozen=True, slots=True)
-class PosedTask:
-    """A problem of another package, answered in one step."""
+class PosedTask(Problem):
+    """A problem of another package, answered in one step; `answer` is empty where the package gives none."""
 
-    task_id: str
-    """Name of the task, unique within its environment."""
-    question: str
-    """What is asked."""
-    answer: str
-    """An answer that is right; empty where the package gives none."""
     source: Mapping[str, Any]
     """What the package scores an answer with."""
 
@@ -57,9 +51,6 @@ class PosedEnv(ProblemEnv):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         require_generated(self.data)
-
-    def right_answer(self) -> str:
-        return str(self.task.answer)
 
     def expert_action(self) -> str | None:
         """Return the package's own answer; None where it has none."""
