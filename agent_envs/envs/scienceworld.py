@@ -14,6 +14,7 @@ import importlib.util
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,13 +23,13 @@ from agent_envs.checks import choice, string
 from agent_envs.datasets.generated_tasks import parse_families
 from agent_envs.datasets.paths import data_name
 from agent_envs.datasets.scienceworld import VARIATIONS, ScienceTask, science_rows, science_task
-from agent_envs.envs.replayed import Replayed, Trail
-from agent_envs.envs.scienceworld_simulator import UNKNOWN, Reply, Session, gold_path
+from agent_envs.envs.replayed import ReplayedEnv, Trail
+from agent_envs.envs.scienceworld_simulator import UNKNOWN, ScienceReply, Session, gold_path
 from agent_envs.errors import ConfigError, MissingExtraError
 from agent_envs.prompts.templates import NONE, PromptView, listed_lines, sections
 from agent_envs.prompts.texts import released
 from agent_envs.tasks import ListedTasks, TaskSource
-from agent_envs.text_env import Outcome, TextEnv
+from agent_envs.text_env import Outcome
 
 REWARDS = ("score", "agentr1")
 SIMPLIFICATIONS = ("teleportAction", "selfWateringFlowerPots", "openContainers", "openDoors", "noElectricalAction")
@@ -80,7 +81,7 @@ _FIELDS = {
 }
 
 
-class ScienceWorldEnv(TextEnv):
+class ScienceWorldEnv(ReplayedEnv):
     """Do a primary-school science experiment with text commands.
 
     ## Description
@@ -134,6 +135,7 @@ class ScienceWorldEnv(TextEnv):
         "inventory; open fridge; teleport to kitchen; pick up thermometer; move metal pot to stove; activate stove; "
         "use thermometer on water; wait; focus on water."
     )
+    live_name = "ScienceWorld's simulator"
     recorded_arguments: ClassVar[tuple[str, ...]] = ("families", "simplifications", "reward")
     prompt_templates = {"scienceworld": scienceworld_prompt, "capo": released("scienceworld")}  # noqa: RUF012
     prompt_fields = _FIELDS
@@ -156,7 +158,6 @@ class ScienceWorldEnv(TextEnv):
             choice("simplifications", name, ("easy", *SIMPLIFICATIONS))
         self.simplifications = simplifications
         self.reward = choice("reward", reward, REWARDS)
-        self._replayed = Replayed("ScienceWorld's simulator", Session)
         _ = self.tasks  # opened here, so that gym.make refuses a wrong split or path
 
     def open_tasks(self) -> TaskSource:
@@ -175,32 +176,33 @@ class ScienceWorldEnv(TextEnv):
             raise ConfigError(f"the split {self.split!r} has no task of the families {', '.join(self.families)}")
         return ListedTasks(chosen, source.name, source.split)
 
+    open_live = staticmethod(Session)
+
+    def start_of(self, task: ScienceTask) -> tuple[str, int, str]:
+        return task.family, task.variation, self.simplifications
+
     def begin(self, task: ScienceTask) -> tuple[str, Trail]:
-        trail = self._replayed.begin((task.family, task.variation, self.simplifications))
-        return f"{self._replayed.at(trail).task}\n\n{trail.first.text}", trail
+        room, trail = super().begin(task)
+        return f"{self.replayed.at(trail).task}\n\n{room}", trail
 
     def act(self, action: str) -> Outcome:
-        before: Reply = self.state.last
+        before: ScienceReply = self.state.last
         command = action.strip()
-        if _COMMAND.fullmatch(command) is None:
-            return self._outcome(UNKNOWN, before, 0.0)
-        after: Reply = self._replayed.act(self.state, command)
+        read = _COMMAND.fullmatch(command)
+        after: ScienceReply = self.replayed.act(self.state, command) if read else replace(before, said=UNKNOWN)
         reward = (after.score - before.score) / 100 if self.reward == "score" else _WON * (after.score == 100)
-        return self._outcome(after.text, after, reward)
-
-    def _outcome(self, text: str, reply: Reply, reward: float) -> Outcome:
         return Outcome(
-            text,
+            after.said,
             reward=reward,
-            terminated=reply.over,
-            invalid_action=text == UNKNOWN,
-            score=max(0, reply.score) / 100,
-            success=reply.score == 100,
+            terminated=after.done,
+            invalid_action=after.said == UNKNOWN,
+            score=max(0, after.score) / 100,
+            success=after.score == 100,
             components={"score" if self.reward == "score" else "solved": reward},
         )
 
     def anchor(self) -> str:
-        last: Reply = self.state.last
+        last: ScienceReply = self.state.last
         return f"{last.look}\n{last.inventory}\nScore: {last.score}"
 
     def available_actions(self) -> list[str]:
@@ -210,14 +212,14 @@ class ScienceWorldEnv(TextEnv):
     def prompt_state(self) -> dict[str, Any]:
         return {
             "task": self._session.task,
-            "room": self.state.first.text,
+            "room": self.state.first.said,
             "actions": list(self._session.actions),
             "objects": list(self.state.last.objects),
         }
 
     @property
     def _session(self) -> Session:
-        return self._replayed.at(self.state)
+        return self.replayed.at(self.state)
 
     def info(self, outcome: Outcome) -> dict[str, Any]:
         task: ScienceTask = self.task
@@ -247,8 +249,3 @@ class ScienceWorldEnv(TextEnv):
         if right is None or rng.random() >= noise:
             return right
         return f"look at {rng.choice(self.state.last.objects)}"
-
-    def close(self) -> None:
-        """End the simulator's task."""
-        self._replayed.close()
-        super().close()

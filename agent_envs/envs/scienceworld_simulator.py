@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agent_envs.envs.replayed import Reply
 from agent_envs.errors import BackendDownError, needs_extra
 from agent_envs.per_process import PerProcess
 
@@ -32,18 +33,16 @@ _SECONDS = 300.0  # that an answer may take; milliseconds are usual
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ScienceReply(Reply):
     """What the simulator says after a command."""
 
-    text: str
-    score: int
+    score: int = 0
     """From 0 to 100, or -100 for a task that cannot be done any more."""
-    over: bool
-    look: str
+    look: str = ""
     """The room."""
-    inventory: str
+    inventory: str = ""
     """What the agent carries."""
-    objects: tuple[str, ...]
+    objects: tuple[str, ...] = ()
     """The names of what is in sight. Listing them draws random numbers, so they are listed after every command."""
 
 
@@ -139,7 +138,7 @@ class Session:
         self.first = self.act("look around")  # as the package's own reset
 
     @_talks
-    def act(self, command: str) -> Reply:
+    def act(self, command: str) -> ScienceReply:
         """Carry out a command."""
         from py4j.protocol import Py4JJavaError
 
@@ -149,10 +148,10 @@ class Session:
         except Py4JJavaError:  # a reader of commands that fails has read none
             text = UNKNOWN
         score = round(100 * simulator.getScore())
-        return Reply(
+        return ScienceReply(
             text,
-            score,
-            over=bool(simulator.getCompleted()) or score < 0,
+            done=bool(simulator.getCompleted()) or score < 0,
+            score=score,
             look=str(simulator.freeActionLook()),
             inventory=str(simulator.freeActionInventory()),
             objects=tuple(sorted(set(json.loads(simulator.getPossibleObjectReferentLUTJSON()).values()))),
