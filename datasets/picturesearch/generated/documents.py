@@ -45,8 +45,7 @@ def chart(draft: Draft) -> Asked:
             if main:
                 text = str(base + line // steps * step)
                 tick = draft.text(left - (4 + LETTER * len(text)) * s, y - 3 * s, text)
-                draft.thing(tick, f"the value {text} on the axis, its line at the middle of this box")
-                ticks.append(tick)
+                ticks.append(draft.thing(tick, f"the value {text} on the axis, its line at the middle of this box"))
         labels, tops, values = [], [], []
         for bar in range(bars):
             x, line, code = left + (8 + bar * _BAR) * s, draws.between(1, lines), draft.code()
@@ -54,11 +53,8 @@ def chart(draft: Draft) -> Asked:
             draft.rect((x, top[1], x + 20 * s, bottom), colour)
             draft.rect(top, "ink")
             draft.seen((x, top[1], x + 20 * s, bottom), f"a {colour} bar")
-            draft.thing(top, "the upper end of a bar, its value at the top of this box")
-            label = draft.text(x - 2 * s, bottom + 5 * s, code)
-            draft.thing(label, f"the label {code} below a bar")
-            labels.append(label)
-            tops.append(top)
+            tops.append(draft.thing(top, "the upper end of a bar, its value at the top of this box"))
+            labels.append(draft.thing(draft.text(x - 2 * s, bottom + 5 * s, code), f"the label {code} below a bar"))
             values.append((line, code, base * steps + line * step))
         if n == asked:
             bar = draws.between(0, bars - 1)
@@ -94,19 +90,15 @@ def table(draft: Draft) -> Asked:
     heads, sides = [], []
     for column, name in enumerate(names):
         head = draft.text(left + ((column + 1) * _COLUMN + 6) * s, top + 5 * s, name)
-        draft.thing(head, f"the head of a column: {name}")
-        heads.append(head)
+        heads.append(draft.thing(head, f"the head of a column: {name}"))
     asked = draws.between(0, rows - 1), draws.between(0, columns - 1)
     answer, cell, side_code = "", (0, 0, 0, 0), ""
     for row in range(rows):
         y, code = top + ((row + 1) * _ROW + 5) * s, draft.code()
-        side = draft.text(left + 6 * s, y, code)
-        draft.thing(side, f"the name of a row: {code}")
-        sides.append(side)
+        sides.append(draft.thing(draft.text(left + 6 * s, y, code), f"the name of a row: {code}"))
         for column in range(columns):
             value = str(draws.between(100, 9999))
-            box = draft.text(left + ((column + 1) * _COLUMN + 6) * s, y, value)
-            draft.thing(box, value)
+            box = draft.thing(draft.text(left + ((column + 1) * _COLUMN + 6) * s, y, value), value)
             if (row, column) == asked:
                 answer, cell, side_code = value, box, code
     question = f"What does the table have in the column {names[asked[1]]} of the row {side_code}?"
@@ -136,9 +128,7 @@ def form(draft: Draft) -> Asked:
         labels = []
         for place, name in enumerate(order):
             y = box[1] + (26 + place * _FIELD) * s
-            label = draft.text(box[0] + 6 * s, y + 2 * s, name)
-            draft.thing(label, f"the field {name}")
-            labels.append(label)
+            labels.append(draft.thing(draft.text(box[0] + 6 * s, y + 2 * s, name), f"the field {name}"))
             x = box[0] + 70 * s
             if name in draft.words["choices"]:
                 answers, values = _choices(draft, x, y)
@@ -146,15 +136,14 @@ def form(draft: Draft) -> Asked:
             else:
                 code = draft.code()
                 draft.frame((x, y - 2 * s, box[2] - 8 * s, y + 13 * s), "rule", s)
-                values = [draft.text(x + 6 * s, y + 2 * s, code)]
-                draft.thing(values[0], f"the entry {code}")
+                values = [draft.thing(draft.text(x + 6 * s, y + 2 * s, code), f"the entry {code}")]
                 answers = (code,)
                 said = f"what is entered after {name}?"
             if (n, place) == asked:
                 looks = draft.looks(*values)
                 text = f"On the form with the {colour} head, {said}"
                 stages = (Stage(draft.looks(*labels), len(labels)), Stage(looks, len(looks)))
-                questions.append(Asked(text, answers, stages, (*draft.looks(label), *looks)))
+                questions.append(Asked(text, answers, stages, (*draft.looks(labels[place]), *looks)))
     return questions[0]
 
 
@@ -171,6 +160,5 @@ def _choices(draft: Draft, x: int, y: int) -> tuple[tuple[str, ...], list[Box]]:
             draft.rect((box[0] + 2 * s, box[1] + 2 * s, box[2] - 2 * s, box[3] - 2 * s), "ink")
             ticked.append(letter)
         whole = (left, y, box[2], box[3])
-        draft.thing(whole, f"the box {letter}, {'ticked' if letter in ticked else 'not ticked'}")
-        boxes.append(whole)
+        boxes.append(draft.thing(whole, f"the box {letter}, {'ticked' if letter in ticked else 'not ticked'}"))
     return ("".join(ticked),), boxes

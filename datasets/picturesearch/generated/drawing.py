@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,6 @@ from agent_envs.datasets.picturesearch.generated.sheet import ICON, LETTER, Box,
 from agent_envs.files import table
 
 _MARGIN = 64  # pixels around a canvas: no glyph is larger, so that each that is seen is on it as a whole
-_BLANK, _UNKNOWN = 254, 255
 _WORDS = table(__package__, "words.json")
 _COLOURS: dict[str, tuple[int, int, int]] = {**_WORDS["shades"], **_WORDS["colours"]}
 _NUMBERS = {name: number for number, name in enumerate(_COLOURS)}
@@ -43,7 +41,7 @@ class Drawing:
         groups: dict[tuple[bool, int], list[Stamp]] = defaultdict(list)
         for stamp in sheet.stamps:
             groups[stamp.icon, stamp.scale].append(stamp)
-        self._written = [_glyphs(stamps, icons, scale) for (icons, scale), stamps in groups.items()]
+        self._written = [(_glyphs(stamps, *group), *group) for group, stamps in groups.items()]
 
     def part(self, box: Box) -> NDArray[np.uint8]:
         """Return a part of the page as the numbers of its colours in `palette`, shape [height, width]."""
@@ -54,27 +52,18 @@ class Drawing:
         for x, y, to_x, to_y, colour in self._rects:
             if x < right and to_x > left and y < bottom and to_y > top:
                 part[max(y - top, 0) : to_y - top, max(x - left, 0) : to_x - left] = colour
-        for glyphs in self._written:
-            _write(canvas, glyphs.touching(box), left - _MARGIN, top - _MARGIN)
+        width, pixels = canvas.shape[1], canvas.reshape(-1)
+        for (x, y, places, colours), icons, scale in self._written:
+            most = ICON * scale  # pixels of a glyph's side
+            seen = (x > left - most) & (x < right) & (y > top - most) & (y < bottom)
+            _, columns, rows = _dots(icons)
+            begins = (y[seen] - top + _MARGIN) * width + x[seen] - left + _MARGIN
+            dots = begins[:, None] + ((rows * width + columns) * scale)[places[seen]]  # glyphs, dots
+            inks = np.repeat(colours[seen].astype(np.uint8), dots.shape[1])
+            for down in range(scale):
+                for across in range(scale):
+                    pixels[dots.reshape(-1) + (down * width + across)] = inks
         return part
-
-
-class _Glyphs(NamedTuple):
-    """Letters, or icons, of one scale."""
-
-    x: NDArray[np.intp]  # the left side of each
-    y: NDArray[np.intp]  # its upper side
-    places: NDArray[np.intp]  # of each in the tables of `_dots`
-    colours: NDArray[np.uint8]
-    icons: bool
-    scale: int
-
-    def touching(self, box: Box) -> _Glyphs:
-        """Return those that are at least partly in a box, and perhaps some beside it."""
-        left, top, right, bottom = box
-        most = ICON * self.scale
-        seen = (self.x > left - most) & (self.x < right) & (self.y > top - most) & (self.y < bottom)
-        return self._replace(x=self.x[seen], y=self.y[seen], places=self.places[seen], colours=self.colours[seen])
 
 
 @functools.cache
@@ -93,40 +82,16 @@ def _dots(icons: bool) -> tuple[dict[str, int], NDArray[np.intp], NDArray[np.int
     return {name: place for place, name in enumerate(glyphs)}, padded[:, :, 0], padded[:, :, 1]
 
 
-@functools.cache
-def _letters() -> bytes:
-    """Return the places of letters as a table of `bytes.translate`."""
-    places = bytearray([_UNKNOWN]) * 256
-    places[ord(" ")] = _BLANK
-    for letter, place in _dots(icons=False)[0].items():
-        places[ord(letter)] = place
-    return bytes(places)
+def _glyphs(stamps: Sequence[Stamp], icons: bool, scale: int) -> NDArray[np.intp]:
+    """Return the left and upper sides of the glyphs of texts, or of icons, their places in `_dots` and their colours.
 
-
-def _glyphs(stamps: Sequence[Stamp], icons: bool, scale: int) -> _Glyphs:
-    """Return the glyphs of texts, or of icons, without blanks."""
-    x, y = (np.array(side, np.intp) for side in list(zip(*stamps, strict=True))[:2])
-    colours = np.array([_NUMBERS[stamp.colour] for stamp in stamps], np.uint8)
-    if icons:
-        places = _dots(icons)[0]
-        return _Glyphs(x, y, np.array([places[stamp.what] for stamp in stamps], np.intp), colours, icons, scale)
-    lengths = np.array([len(stamp.what) for stamp in stamps], np.intp)
-    of = np.repeat(np.arange(len(stamps)), lengths)  # the stamp of each letter
-    number = np.arange(len(of)) - np.repeat(lengths.cumsum() - lengths, lengths)  # of the letter in it
-    text = "".join([stamp.what for stamp in stamps]).encode("ascii")
-    letters = np.frombuffer(text.translate(_letters()), np.uint8).astype(np.intp)
-    seen = letters != _BLANK
-    x = x[of] + number * (LETTER * scale)
-    return _Glyphs(x[seen], y[of[seen]], letters[seen], colours[of[seen]], icons, scale)
-
-
-def _write(canvas: NDArray[np.uint8], glyphs: _Glyphs, left: int, top: int) -> None:
-    """Write glyphs on a canvas, whose left upper corner is given."""
-    _, columns, rows = _dots(glyphs.icons)
-    width, flat = canvas.shape[1], canvas.reshape(-1)
-    starts = (glyphs.y - top) * width + (glyphs.x - left)
-    start = (starts[:, None] + ((rows * width + columns) * glyphs.scale)[glyphs.places]).reshape(-1)  # glyphs and dots
-    colours = np.repeat(glyphs.colours, rows.shape[1])
-    for down in range(glyphs.scale):
-        for across in range(glyphs.scale):
-            flat[start + (down * width + across)] = colours
+    Blanks are left out. The array has shape [4, glyphs].
+    """
+    places, step = _dots(icons)[0], LETTER * scale
+    glyphs = [
+        (stamp.x + number * step, stamp.y, places[what], _NUMBERS[stamp.colour])
+        for stamp in stamps
+        for number, what in enumerate((stamp.what,) if icons else stamp.what)
+        if what != " "
+    ]
+    return np.array(glyphs, np.intp).reshape(-1, 4).T

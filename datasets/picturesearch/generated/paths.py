@@ -32,7 +32,6 @@ def _lines(draft: Draft) -> Asked:
     right = draft.width - draws.between(40, 60) * s
     room = (right - left) // changes
     rows = [top + line * pitch for line in range(lines)]
-    at = list(range(lines))  # the row of each line
     points = [[(left, rows[line])] for line in range(lines)]
     for change in range(changes):
         shift = pitch // 2 if change % 2 == 0 else 0
@@ -45,7 +44,6 @@ def _lines(draft: Draft) -> Asked:
         for line in range(lines):
             x, y = turns[line], rows[target[line]] + shift
             points[line] += [(x, points[line][-1][1]), (x, y)]
-            at[line] = target[line]
     for way in points:
         way.append((right, way[-1][1]))
         for one, other in pairwise(way):
@@ -99,28 +97,27 @@ def _arrows(draft: Draft) -> Asked:
         way.append((x, y))
     colour = draws.pick(["red", "blue", "green", "yellow", "orange", "purple"])
     codes = {}
-    for row in range(down):
-        for column in range(across):
-            name, far = arrows.get((column, row)) or draws.pick(_steps(column, row, across, down, most))[:2]
-            box, code = grid[row][column], draft.code()
-            codes[column, row] = code
-            paper = colour if (column, row) == way[0] else "white"
-            draft.rect(box, "rule")
-            draft.rect((box[0] + s, box[1] + s, box[2] - s, box[3] - s), paper)
-            ink = draft.ink(paper)
-            draft.text(box[0] + 8 * s, box[1] + 8 * s, code, ink)
-            draft.icon(box[0] + 8 * s, box[1] + 22 * s, name, ink)
-            if most > 1:
-                draft.text(box[0] + 24 * s, box[1] + 23 * s, str(far), ink)
-            arrow = f"an arrow {name}" + (f" and the number {far}" if most > 1 else "")
-            draft.thing(box, f"a {paper} card: the code {code}, {arrow}", f"a {paper} card")
+    for number, box in enumerate(grid):
+        row, column = divmod(number, across)
+        name, far = arrows.get((column, row)) or draws.pick(_steps(column, row, across, down, most))[:2]
+        codes[column, row] = code = draft.code()
+        paper = colour if (column, row) == way[0] else "white"
+        draft.rect(box, "rule")
+        draft.rect((box[0] + s, box[1] + s, box[2] - s, box[3] - s), paper)
+        ink = draft.ink(paper)
+        draft.text(box[0] + 8 * s, box[1] + 8 * s, code, ink)
+        draft.icon(box[0] + 8 * s, box[1] + 22 * s, name, ink)
+        if most > 1:
+            draft.text(box[0] + 24 * s, box[1] + 23 * s, str(far), ink)
+        arrow = f"an arrow {name}" + (f" and the number {far}" if most > 1 else "")
+        draft.thing(box, f"a {paper} card: the code {code}, {arrow}", f"a {paper} card")
     rule = (
         "Each card has an arrow to the next card in its row or column."
         if most == 1
         else "The arrow and the number of a card say in which direction and how many cards further the next one is."
     )
     question = f"{rule} Start at the {colour} card and follow {hops} arrows. What is the code of the card at the end?"
-    boxes = [grid[row][column] for column, row in way]
+    boxes = [grid[row * across + column] for column, row in way]
     stages = tuple(Stage(draft.looks(box), len(draft.looks(box)), near=True) for box in boxes)
     return Asked(question, (codes[way[-1]],), stages, draft.looks(boxes[-1]))
 

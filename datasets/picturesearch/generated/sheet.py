@@ -210,9 +210,10 @@ class Draft:
         self._stamps.append(Stamp(x, y, self.scale, colour, name, icon=True))
         return (x, y, x + ICON * self.scale, y + ICON * self.scale)
 
-    def thing(self, box: Box, near: str, far: str = "", *, factor: int = 0, line: bool = False) -> None:
-        """Say in words what is in a box."""
+    def thing(self, box: Box, near: str, far: str = "", *, factor: int = 0, line: bool = False) -> Box:
+        """Say in words what is in a box, and return the box."""
         self._things.append(Thing(box, factor or self.scale, far, near, line))
+        return box
 
     def seen(self, box: Box, words: str) -> None:
         """Say in words what is seen in a box, however small it is shown."""
@@ -228,8 +229,8 @@ class Draft:
 
     # -- where things go -----------------------------------------------------------------------------------------
 
-    def cells(self, columns: int, rows: int, width: int, height: int, *, loose: bool = False) -> list[list[Box]]:
-        """Return rows of boxes of a size, each at a drawn place in its cell of a grid over the page.
+    def cells(self, columns: int, rows: int, width: int, height: int, *, loose: bool = False) -> list[Box]:
+        """Return boxes of a size in reading order, each at a drawn place in its cell of a grid over the page.
 
         They stand in rows and columns that can be told apart, but if they are `loose`; on level 1 at multiples of 16
         dots.
@@ -242,23 +243,21 @@ class Draft:
             raise Impossible
         play = free if loose else (min(free[0], across // 4), min(free[1], down // 4))
         left, top = (margin + self.draws.between(0, most - own) for most, own in zip(free, play, strict=True))
-        grid = []
+        boxes = []
         for row in range(rows):
-            line = []
             for column in range(columns):
                 x = left + column * across + self.draws.between(0, play[0])
                 y = top + row * down + self.draws.between(0, play[1])
                 x, y = x - (x - margin) % step, y - (y - margin) % step
-                line.append((x, y, x + width, y + height))
-            grid.append(line)
-        return grid
+                boxes.append((x, y, x + width, y + height))
+        return boxes
 
     def fitting(self, count: int, width: int, height: int) -> list[Box]:
         """Return as many boxes of a size in a grid, in reading order."""
         for rows in range(1, count + 1):
             columns = -(-count // rows)
             try:
-                return [box for line in self.cells(columns, rows, width, height, loose=True) for box in line][:count]
+                return self.cells(columns, rows, width, height, loose=True)[:count]
             except Impossible:
                 continue
         raise Impossible

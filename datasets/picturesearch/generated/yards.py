@@ -63,12 +63,12 @@ def _yard(draft: Draft, like: int) -> tuple[list[_Item], list[_Item]]:
     draws, scale = draft.draws, draft.scale
     wanted = (draws.pick(draft.words["kinds"]), draws.pick(list(draft.words["colours"])))
     draft.ground("ground")
-    number = draft.colour[-1]
+    shade = draft.colour[-1]
     for _ in range(3):
         across, at = draws.between(10, 30) * scale, draws.between(0, draft.height - 40 * scale)
-        draft.rect((0, at, draft.width, at + across), f"path {number}")
+        draft.rect((0, at, draft.width, at + across), f"path {shade}")
         at = draws.between(0, draft.width - 40 * scale)
-        draft.rect((at, 0, at + across, draft.height), f"path {number}")
+        draft.rect((at, 0, at + across, draft.height), f"path {shade}")
     columns, rows = _GRIDS[draft.level]
     boxes = draft.cells(columns, rows, _WIDE * scale, _HIGH * scale)
     order = shuffled(draws, [wanted] * like + _others(draft, wanted, columns * rows - like))
@@ -78,9 +78,9 @@ def _yard(draft: Draft, like: int) -> tuple[list[_Item], list[_Item]]:
     icons = shuffled(draws, list(draft.words["icons"]))
     items: list[_Item] = []
     first: list[_Item] = []
-    for n, (kind, colour) in enumerate(order):
+    for (kind, colour), number, box in zip(order, numbers, boxes, strict=False):
         icon = icons[len(first) % len(icons)] if (kind, colour) == wanted else draws.pick(icons)
-        item = _Item(kind, colour, icon, draft.code(), numbers[n], boxes[n // columns][n % columns])
+        item = _Item(kind, colour, icon, draft.code(), number, box)
         items.append(item)
         if (kind, colour) == wanted:
             first.append(item)
