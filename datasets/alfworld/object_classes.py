@@ -30,8 +30,3 @@ MOVABLE_RECEPTACLES: frozenset[str] = frozenset(_CLASSES["movable_receptacles"])
 """Objects that can hold others."""
 CAN_CONTAIN: dict[str, frozenset[str]] = {name: frozenset(objects) for name, objects in _CLASSES["can_contain"].items()}
 """Receptacle class -> the object classes that may be put there. Slices of food are left out: no task asks for them."""
-
-
-def holders_of(object_class: str) -> tuple[str, ...]:
-    """Return the receptacle classes into which an object of a class may be put."""
-    return tuple(receptacle for receptacle, objects in CAN_CONTAIN.items() if object_class in objects)

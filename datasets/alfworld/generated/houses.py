@@ -80,6 +80,7 @@ class GeneratedHouse:
         return f"{self.target.name}-{self.scene.number}"
 
 
+@functools.lru_cache(maxsize=4)
 def build_house(split: str, index: int, size: tuple[int, int], families: tuple[str, ...]) -> GeneratedHouse:
     """Return one generated game."""
     some = "" if families == FAMILIES else "/" + "+".join(str(FAMILIES.index(name) + 1) for name in families)

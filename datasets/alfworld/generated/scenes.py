@@ -12,7 +12,7 @@ import functools
 import hashlib
 from dataclasses import dataclass
 
-from agent_envs.datasets.alfworld.object_classes import CAN_CONTAIN, OPENABLE, holders_of
+from agent_envs.datasets.alfworld.object_classes import CAN_CONTAIN, OPENABLE
 from agent_envs.datasets.generated_tasks import Draws, shuffled, stream
 from agent_envs.files import table
 
@@ -123,7 +123,7 @@ def build_scene(room: Room, number: int, size: int) -> Scene:
         if (hashlib.sha256(f"{room.name}/{inventory}".encode()).digest()[0] % 8 == 0) == unseen:
             break
     places = _arrange(draws, counts)
-    fitting = [name for name in room.objects if any(holder in counts for holder in holders_of(name))]
+    fitting = [name for name in room.objects if any(name in CAN_CONTAIN[holder] for holder in counts)]
     about = max(3, len(fitting) * _VARIETY[size - 1] // 100)
     return Scene(
         room=room,

@@ -130,7 +130,7 @@ class GeneratedHouses(GeneratedTasks[GeneratedGame]):
 
     def get(self, index: int) -> GeneratedGame:
         house = self.split, index, self.size, self.families
-        built = _built(house)
+        built = houses.build_house(*house)
         game = f"{self.split}/{built.folder}/trial_G{index:06d}"
         return GeneratedGame(built.task_id, game, built.target.family, house)
 
@@ -142,9 +142,4 @@ class GeneratedHouses(GeneratedTasks[GeneratedGame]):
 
 @functools.lru_cache(maxsize=16)
 def _problem(house: _House) -> Problem:
-    return house_problem(_built(house))
-
-
-@functools.lru_cache(maxsize=4)
-def _built(house: _House) -> houses.GeneratedHouse:
-    return houses.build_house(*house)
+    return house_problem(houses.build_house(*house))
