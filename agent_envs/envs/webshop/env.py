@@ -32,7 +32,7 @@ from agent_envs.envs.webshop.site import Page, Site, Visit
 from agent_envs.errors import ConfigError
 from agent_envs.files import write_text
 from agent_envs.text import clean_text
-from agent_envs.text_env import Outcome, Snapshot, TextEnv
+from agent_envs.text_env import Outcome, TextEnv
 
 _MOST_PRODUCTS = 100_000  # minutes of work: a record may set it
 _MOST_IN_SMALL = 10_000  # its search is in memory
@@ -180,7 +180,7 @@ class WebShopEnv(TextEnv):
         self.page_file = None if page is None else Path(page)
         self._page_folder: tempfile.TemporaryDirectory[str] | None = None
         self._site: Site | None = None
-        self._page: Page | None = None
+        self._page: tuple[Visit, Page] | None = None  # the open page, and whose it is
 
     def open_tasks(self) -> WebShopTasks:
         from agent_envs.datasets.webshop.catalog import open_catalog, released_search
@@ -237,14 +237,13 @@ class WebShopEnv(TextEnv):
     @property
     def page(self) -> Page:
         """The open page."""
-        if self._page is None:
-            self._page = self.site.page(self.state)
-        return self._page
+        if self._page is None or self._page[0] is not self.state:
+            self._page = self.state, self.site.page(self.state)
+        return self._page[1]
 
     def begin(self, task: WebShopTask) -> tuple[str, Visit]:
-        visit = self.site.start(str(task.number), task.goal.instruction)
-        self._page = self.site.page(visit)
-        return page_text(self._page, visit, self.site.layout or self.mode), visit
+        self.state = visit = self.site.start(str(task.number), task.goal.instruction)
+        return page_text(self.page, visit, self.site.layout or self.mode), visit
 
     def act(self, action: str) -> Outcome:
         visit: Visit = self.state
@@ -300,11 +299,6 @@ class WebShopEnv(TextEnv):
         visit: Visit = self.state
         actions = {"has_search_bar": self.page.search_bar, "clickables": list(self.page.clickables)}
         return super().info(outcome) | {"goal": int(visit.name), "url": visit.url, "available_actions": actions}
-
-    def restore(self, snapshot: Snapshot) -> tuple[str, dict[str, Any]]:
-        """Return to a snapshot."""
-        self._page = None
-        return super().restore(snapshot)
 
     def render(self) -> str | None:
         """Return the page as HTML in mode "html"; in mode "human" write it to a file and print its name once."""
