@@ -48,13 +48,8 @@ class Draws:
         return low + (drawn * (high - low + 1) >> 64)
 
     def pick(self, choices: Sequence[T]) -> T:
-        """Draw one of the choices."""
-        try:
-            drawn = self._buffer.pop()
-        except IndexError:
-            self._buffer = self._more()
-            drawn = self._buffer.pop()
-        return choices[drawn * len(choices) >> 64]
+        """Draw one of the choices; raises Impossible if there is none."""
+        return choices[self.between(0, len(choices) - 1)]
 
 
 def stream(name: str) -> Draws:

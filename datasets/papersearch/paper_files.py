@@ -19,6 +19,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -218,14 +219,11 @@ def _created(meta: dict[str, Any], name: str) -> str:
     first = (
         versions[0].get("created") if isinstance(versions, list) and versions and isinstance(versions[0], dict) else ""
     )
-    try:
+    with suppress(ValueError):
         return email.utils.parsedate_to_datetime(str(first)).date().isoformat()
-    except ValueError:
-        pass
-    try:
+    with suppress(DataError):
         return normal_date(first)
-    except DataError:
-        return arxiv_date(name)
+    return arxiv_date(name)
 
 
 def _line(text: str) -> str:

@@ -103,17 +103,14 @@ class ReleasedShop(Site):
         elif visit.view == "results":
             yield f"Query: {visit.query}"
             yield f"Page: {visit.page + 1}"
-            yield from self._results_lines(visit)
+            yield "No. ASIN | name | price | found under" if visit.found else "No products were found."
+            for number, asin in enumerate(self._shown(visit), start=visit.page * PER_PAGE + 1):
+                product = self._product(asin)
+                name = _cut(product.title, _TITLE_IN_RESULTS)
+                yield f"[{number}] {asin} | {name} | {_price_tag(product)} | {product.query or product.category}"
+            yield from ["Open a product with click[ASIN]."] * bool(visit.found)
         else:
             yield from self._product_lines(visit, self._product(visit.asin))
-
-    def _results_lines(self, visit: Visit) -> Iterator[str]:
-        yield "No. ASIN | name | price | found under" if visit.found else "No products were found."
-        for number, asin in enumerate(self._shown(visit), start=visit.page * PER_PAGE + 1):
-            product = self._product(asin)
-            name = _cut(product.title, _TITLE_IN_RESULTS)
-            yield f"[{number}] {asin} | {name} | {_price_tag(product)} | {product.query or product.category}"
-        yield from ["Open a product with click[ASIN]."] * bool(visit.found)
 
     def _product_lines(self, visit: Visit, product: Product) -> Iterator[str]:
         yield f"ASIN: {product.asin}"

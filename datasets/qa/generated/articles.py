@@ -58,6 +58,7 @@ def _write(world: World, thing: Thing, draws: Draws) -> str:
     opening = draws.pick(kind.openings).format(s=_with_article(thing), a=alias, noun=noun)
     facts = shuffled(draws, [relation for relation in RELATIONS_OF[thing.kind] if world.has(relation, thing.number)])
     sentences: list[str] = []
+    pronouns = _pronouns(thing)
     while facts:
         sentence = ""
         for _ in range(min(len(facts), draws.pick((1, 2, 2, 2, 3)))):
@@ -68,22 +69,19 @@ def _write(world: World, thing: Thing, draws: Draws) -> str:
             else:
                 answer = world.answer(relation, thing.number)[0]
             clause = draws.pick(relation.clauses)
-            subject, possessive, objective = _pronouns(thing)
+            called = pronouns
             if not sentence and draws.between(0, 2) == 0:
                 impersonal = thing.female is None or draws.between(0, 1)
                 subject = _with_article(thing) if impersonal else thing.name.split(" ")[-1]
-                possessive = f"{subject}'s"
-            clause = clause.format(s=subject, p=possessive, m=objective, o=answer)
+                called = {**pronouns, "s": subject, "p": f"{subject}'s"}
+            clause = clause.format(**called, o=answer)
             sentence += draws.pick(_JOINTS) + clause if sentence else clause
         sentences.append(sentence + ".")
     fillers = list(kind.fillers)
     for _ in range(draws.between(1, 2)):
         filler = fillers.pop(draws.between(0, len(fillers) - 1))
         town, person = world.some("town", draws), world.some("person", draws)
-        subject, possessive, objective = _pronouns(thing)
-        aside = filler.format(
-            s=subject, p=possessive, m=objective, town=mention(town, draws), person=mention(person, draws)
-        )
+        aside = filler.format(**pronouns, town=mention(town, draws), person=mention(person, draws))
         sentences.insert(draws.between(0, len(sentences)), aside)
     return " ".join(sentence[0].upper() + sentence[1:] for sentence in [opening, *sentences])
 
@@ -92,7 +90,8 @@ def _with_article(thing: Thing) -> str:
     return f"the {thing.name}" if KINDS[thing.kind].article and " of " in thing.name else thing.name
 
 
-def _pronouns(thing: Thing) -> tuple[str, str, str]:
+def _pronouns(thing: Thing) -> dict[str, str]:
+    """Return what the slots of a clause stand for: its subject, the possessor, and the object."""
     if thing.female is None:
-        return "it", "its", "it"
-    return ("she", "her", "her") if thing.female else ("he", "his", "him")
+        return {"s": "it", "p": "its", "m": "it"}
+    return {"s": "she", "p": "her", "m": "her"} if thing.female else {"s": "he", "p": "his", "m": "him"}

@@ -12,14 +12,9 @@ _WORDING = table(__package__, "wording.json")
 
 def synthetic_instruction(query: str, attributes: Sequence[str]) -> str:
     """Return an instruction in the fixed form of the released files' synthetic ones."""
-    before, with_, for_ = _by_phrasing(attributes)
-    text = ", ".join(before)
-    text = f"{text} {query}" if text else query
-    if with_:
-        text += f" with {', '.join(with_)}"
-    if for_:
-        text += f" for {', '.join(for_)}"
-    return f"Find me {text}"
+    before, with_, for_ = map(", ".join, _by_phrasing(attributes))
+    parts = ["Find me", before, query, with_ and f"with {with_}", for_ and f"for {for_}"]
+    return " ".join(filter(None, parts))
 
 
 def instruction(noun: str, attributes: Sequence[str], options: Mapping[str, str], draws: Draws) -> str:
