@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,7 +50,7 @@ def cached_index(name: str, build: Callable[[Path], T], open_index: Callable[[Pa
 
 
 def shared_index(
-    name: str, rows: Callable[[], Iterable[Any]], build: Callable[..., T], open_index: Callable[[Path], T], *, small: bool
+    name: str, rows: Callable[[], Any], build: Callable[..., T], open_index: Callable[[Path], T], *, small: bool
 ) -> T:
     """Return the index of some rows, one object in a process: in memory if it is `small`, else that of `cached_index`.
 
