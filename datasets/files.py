@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import json
 import os
 import re
@@ -24,7 +25,7 @@ from agent_envs.datasets.download import RELEASED
 from agent_envs.datasets.paths import data_name, official_dir, user_path
 from agent_envs.errors import ConfigError, DataError, did_you_mean, needs_extra
 from agent_envs.files import move_folder
-from agent_envs.tasks import FileTasks, read_rows
+from agent_envs.tasks import FileStamp, FileTasks, read_rows
 
 T = TypeVar("T")
 
@@ -47,6 +48,16 @@ def file_tasks(
     name = data_name(data)
     files, split = find_files(name, split, task=task, suffixes=suffixes)
     return FileTasks(files, parse_row, task=task, split=split, name=name)
+
+
+@functools.lru_cache(maxsize=24)
+def read_tasks(stamps: tuple[FileStamp, ...], read: Callable[[Path], Iterable[Any]], prefix: str) -> tuple[Any, ...]:
+    """Return the tasks, named tuples, that `read` makes of files of any layout, with the ids PREFIX/INDEX."""
+    each = (task for name, _, _ in stamps for task in read(Path(name)))
+    tasks = tuple(task._replace(task_id=f"{prefix}/{index}") for index, task in enumerate(each))
+    if not tasks:
+        raise DataError(f"there are no rows in {', '.join(name for name, _, _ in stamps)}")
+    return tasks
 
 
 def find_files(data: str, split: str, *, task: str, suffixes: Sequence[str]) -> tuple[tuple[Path, ...], str]:

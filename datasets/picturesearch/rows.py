@@ -16,21 +16,20 @@ from __future__ import annotations
 
 import base64
 import binascii
-import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.fields import as_object, text_field
-from agent_envs.datasets.files import find_files
+from agent_envs.datasets.files import find_files, read_tasks
 from agent_envs.datasets.paths import data_name
 from agent_envs.datasets.picturesearch.generated.sheet import PictureTask
 from agent_envs.errors import DataError, needs_extra
 from agent_envs.files import open_data
 from agent_envs.pictures.picture import Picture
 from agent_envs.pictures.png import LARGEST_FILE, read_picture
-from agent_envs.tasks import FileStamp, ListedTasks, file_stamps, read_rows
+from agent_envs.tasks import ListedTasks, file_stamps, read_rows
 
 SUFFIXES = (".jsonl", ".parquet")
 LEAST = 8
@@ -54,19 +53,11 @@ def picture_rows(data: str, split: str = "train") -> RowPictures:
     """Return the questions of a split; `data` and `split` are those of `find_files`. Pictures are read when shown."""
     name = data_name(data)
     files, split = find_files(name, split, task="picturesearch", suffixes=SUFFIXES)
-    return RowPictures(_parsed(file_stamps(files), split), name, split)
+    return RowPictures(read_tasks(file_stamps(files), _questions, f"picturesearch/{split}"), name, split)
 
 
-@functools.lru_cache(maxsize=8)
-def _parsed(stamps: tuple[FileStamp, ...], split: str) -> tuple[PictureTask, ...]:
-    rows: list[PictureTask] = []
-    for name, _, _ in stamps:
-        path = Path(name)
-        for task in (_vstar if path.suffix == ".jsonl" else _hr_bench)(path):
-            rows.append(task._replace(task_id=f"picturesearch/{split}/{len(rows)}"))
-    if not rows:
-        raise DataError(f"there are no rows in {', '.join(name for name, _, _ in stamps)}")
-    return tuple(rows)
+def _questions(path: Path) -> Iterator[PictureTask]:
+    return _vstar(path) if path.suffix == ".jsonl" else _hr_bench(path)
 
 
 def released_picture(task: PictureTask) -> Picture:

@@ -16,15 +16,16 @@ import csv
 import functools
 import io
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.fields import answer_field, as_object, as_texts, data_text, text_field
-from agent_envs.datasets.files import find_files
+from agent_envs.datasets.files import find_files, read_tasks
 from agent_envs.datasets.paths import data_name, official_dir, user_path
 from agent_envs.datasets.tableqa.generated.tables import TableTask
 from agent_envs.errors import ConfigError, DataError, did_you_mean
-from agent_envs.tasks import FileStamp, ListedTasks, file_stamps, read_rows
+from agent_envs.tasks import ListedTasks, file_stamps, read_rows
 
 _FILE = "table.csv"
 _WIKI_FIELDS = ("id", "utterance", "context", "targetValue")
@@ -40,19 +41,16 @@ def table_rows(data: str | os.PathLike[str], split: str = "train") -> ListedTask
         chosen = {"train": "training", "test": "pristine-unseen-tables"}.get(split, split)
         if chosen not in known:
             raise ConfigError(f"{name} has no split {split!r}.{did_you_mean(split, sorted(known))}")
-        return ListedTasks(_wiki(file_stamps([known[chosen]])[0], split), name, split)
+        return ListedTasks(read_tasks(file_stamps([known[chosen]]), _wiki, f"tableqa/{split}"), name, split)
     if path.suffix == ".tsv":
         if split not in ("train", "all"):
             raise ConfigError(f"{name} is a single file, whose only split is 'all', got split {split!r}")
-        return ListedTasks(_wiki(file_stamps([path])[0], "all"), name, "all")
+        return ListedTasks(read_tasks(file_stamps([path]), _wiki, "tableqa/all"), name, "all")
     files, split = find_files(name, split, task="tableqa", suffixes=(".json", ".jsonl"))
-    return ListedTasks(_tabmwp(file_stamps(files), split), name, split)
+    return ListedTasks(read_tasks(file_stamps(files), _tabmwp, f"tableqa/{split}"), name, split)
 
 
-@functools.lru_cache(maxsize=8)
-def _wiki(stamp: FileStamp, split: str) -> tuple[TableTask, ...]:
-    path = Path(stamp[0])
-    tasks = []
+def _wiki(path: Path) -> Iterator[TableTask]:
     context = functools.lru_cache(maxsize=None)(_context)  # several questions share a table
     lines = data_text(path).splitlines()
     if not lines or tuple(lines[0].split("\t"))[:4] != _WIKI_FIELDS:
@@ -67,10 +65,7 @@ def _wiki(stamp: FileStamp, split: str) -> tuple[TableTask, ...]:
             files = ((_FILE, context(path, fields[2])),)
         except DataError as e:
             raise DataError(f"{where}: {e}") from e
-        tasks.append(TableTask(f"tableqa/{split}/{number - 2}", fields[1], tuple(map(_unescaped, answers)), files))
-    if not tasks:
-        raise DataError(f"there are no rows in {path}")
-    return tuple(tasks)
+        yield TableTask("", fields[1], tuple(map(_unescaped, answers)), files)
 
 
 def _unescaped(field: str) -> str:
@@ -98,25 +93,18 @@ def _plain_csv(rows: Any) -> str:
     return out.getvalue()
 
 
-@functools.lru_cache(maxsize=8)
-def _tabmwp(stamps: tuple[FileStamp, ...], split: str) -> tuple[TableTask, ...]:
-    tasks: list[TableTask] = []
-    for path, _, _ in stamps:
-        for row, where in read_rows(Path(path)):
-            fields = as_object(row, "an object with questions by id, or one question", where)
-            if "question" in fields:
-                tasks.append(_tabmwp_task(fields, where, f"tableqa/{split}/{len(tasks)}"))
-                continue
-            for key, entry in fields.items():
-                inside = f"{where}, entry {key[:20]!r}"
-                example = as_object(entry, "an object with a question, a table and an answer", inside)
-                tasks.append(_tabmwp_task(example, inside, f"tableqa/{split}/{len(tasks)}"))
-    if not tasks:
-        raise DataError(f"there are no rows in {', '.join(path for path, _, _ in stamps)}")
-    return tuple(tasks)
+def _tabmwp(path: Path) -> Iterator[TableTask]:
+    for row, where in read_rows(path):
+        fields = as_object(row, "an object with questions by id, or one question", where)
+        if "question" in fields:
+            yield _tabmwp_task(fields, where)
+            continue
+        for key, entry in fields.items():
+            inside = f"{where}, entry {key[:20]!r}"
+            yield _tabmwp_task(as_object(entry, "an object with a question, a table and an answer", inside), inside)
 
 
-def _tabmwp_task(fields: dict[str, Any], where: str, task_id: str) -> TableTask:
+def _tabmwp_task(fields: dict[str, Any], where: str) -> TableTask:
     question, text = text_field(fields, "question", where), text_field(fields, "table", where)
     if choices := fields.get("choices"):
         question = f"{question} Choose one of: {', '.join(as_texts(choices, 'choices', where))}."
@@ -125,4 +113,4 @@ def _tabmwp_task(fields: dict[str, Any], where: str, task_id: str) -> TableTask:
     question = f"{title}\n{question}" if title else question
     rows = ([cell.strip() for cell in line.split("|")] for line in text.splitlines() if line.strip())
     answers = (answer_field(fields, "answer", where).strip(),)
-    return TableTask(task_id, question, answers, ((_FILE, _plain_csv(rows)),), unit=unit)
+    return TableTask("", question, answers, ((_FILE, _plain_csv(rows)),), unit=unit)
