@@ -99,11 +99,8 @@ class GroundedGame:
         """Read what can be done with each receptacle and each thing."""
         rtypes = _grouped((names[name], kind) for name, kind in facts.get("receptacletype", ()))
         otypes = _grouped((names[name], kind) for name, kind in facts.get("objecttype", ()))
-        room: dict[str, set[str]] = {}
-        for rtype, otype in facts.get("cancontain", ()):
-            if (types[rtype], types[otype]) == ("rtype", "otype"):
-                room.setdefault(rtype, set()).add(otype)
-        shared = {rtype: tuple(sorted(some)) for rtype, some in room.items()}
+        fits = sorted(facts.get("cancontain", ()))
+        shared = _grouped(fit for fit in fits if (types[fit[0]], types[fit[1]]) == ("rtype", "otype"))
         self.room = {}
         for receptacle in self.locations:
             kinds = [shared[kind] for kind in rtypes.get(receptacle, ()) if kind in shared]
