@@ -14,6 +14,7 @@ from typing import Any
 from agent_envs.datasets.fields import as_object, text_field, verl_row
 from agent_envs.datasets.files import file_tasks
 from agent_envs.errors import DataError
+from agent_envs.problem_env import Problem
 from agent_envs.rewards.math_answers import gold_answer
 from agent_envs.tasks import FileTasks, is_verl_row
 
@@ -21,14 +22,9 @@ SUFFIXES = (".jsonl", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
-class GSM8KTask:
-    """One real row."""
+class GSM8KTask(Problem):
+    """One real row, `gsm8k/SPLIT/INDEX`; its answer is the gold number in plain form, from what follows `####`."""
 
-    task_id: str
-    """`gsm8k/SPLIT/INDEX`."""
-    question: str
-    answer: str
-    """The gold number in plain form, taken from what follows `####`."""
     solution: str
     """The row's answer: a worked solution that ends with `#### N`."""
 

@@ -15,6 +15,7 @@ from typing import Any
 from agent_envs.datasets.fields import answer_field, as_object, keys_of, text_field, verl_row
 from agent_envs.datasets.files import file_tasks
 from agent_envs.errors import DataError
+from agent_envs.problem_env import Problem
 from agent_envs.rewards.tagged import boxed
 from agent_envs.tasks import FileTasks, is_verl_row
 
@@ -25,14 +26,8 @@ _AFTER = '\n\nRemember to put your answer on its own line after "Answer:".'
 
 
 @dataclass(frozen=True, slots=True)
-class MathRow:
-    """One released row."""
-
-    task_id: str
-    """`mathcode/SPLIT/INDEX`."""
-    question: str
-    answer: str
-    """The gold answer as it is written, LaTeX included."""
+class MathRow(Problem):
+    """One released row, `mathcode/SPLIT/INDEX`; its answer is the gold one as it is written, LaTeX included."""
 
 
 def math_rows(data: str | os.PathLike[str], split: str = "train") -> FileTasks[MathRow]:
