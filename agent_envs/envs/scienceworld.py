@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -21,7 +20,6 @@ import numpy as np
 
 from agent_envs.checks import choice, string
 from agent_envs.datasets.generated_tasks import parse_families
-from agent_envs.datasets.paths import data_name
 from agent_envs.datasets.scienceworld import VARIATIONS, ScienceTask, science_rows, science_task
 from agent_envs.envs.replayed import ReplayedEnv, Trail
 from agent_envs.envs.scienceworld_simulator import UNKNOWN, ScienceReply, Session, gold_path
@@ -143,14 +141,12 @@ class ScienceWorldEnv(ReplayedEnv):
     def __init__(
         self,
         *,
-        split: str = "train",
-        data: str | os.PathLike[str] = "generated",
         families: str | Iterable[str] | None = None,
         simplifications: str = "easy",
         reward: str = "score",
         **kwargs: Any,
     ) -> None:
-        super().__init__(split=split, data=data_name(data), **kwargs)
+        super().__init__(**kwargs)
         if importlib.util.find_spec("scienceworld") is None:
             raise MissingExtraError("scienceworld", extra="suites")
         self.families = parse_families(families, VARIATIONS)

@@ -115,8 +115,6 @@ class ALFWorldEnv(TextEnv):
     def __init__(
         self,
         *,
-        split: str = "train",
-        data: str | os.PathLike[str] = "generated",
         families: str | Iterable[str] | None = None,
         size: int | str | Sequence[int] = DEFAULT_SIZE,
         engine: str = "native",
@@ -126,15 +124,15 @@ class ALFWorldEnv(TextEnv):
         expert: str = "explore",
         **kwargs: Any,
     ) -> None:
-        data = data_name(data)
+        super().__init__(**kwargs)
+        data = data_name(self.data)
         self.families = parse_families(families, FAMILIES)
         if data == "generated":
-            GeneratedHouses(split, size, self.families)
+            GeneratedHouses(self.split, size, self.families)
         else:
             if size != DEFAULT_SIZE:
                 raise ConfigError(f"size={size!r} applies only to data='generated'; leave it out for data={data!r}")
             find_folder(data)
-        super().__init__(split=split, data=data, **kwargs)
         self.size = size
         self.engine = choice("engine", engine, ENGINES)
         self.strict = boolean("strict", strict)

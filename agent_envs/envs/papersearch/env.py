@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from agent_envs.checks import choice, integer, number, string
+from agent_envs.checks import choice, integer, number
 from agent_envs.checks import shown as quoted
 from agent_envs.datasets.files import find_files
 from agent_envs.datasets.papersearch.corpus import corpus_papers, data_papers, generated_papers
@@ -162,8 +162,6 @@ class PaperSearchEnv(ToolEnv):
     def __init__(
         self,
         *,
-        split: str = "train",
-        data: str = "generated",
         corpus: str | os.PathLike[str] | None = None,
         backend: str | PaperBackend = "local",
         selector: str | Selector = "gold",
@@ -186,21 +184,21 @@ class PaperSearchEnv(ToolEnv):
             raise ConfigError(f"corpus must be the path of a file or a folder of papers, got {quoted(corpus)}")
         if corpus is not None and backend != "local":
             raise ConfigError(f"corpus= requires backend='local', got backend={backend!r}")
-        data = data_name(data)
+        kwargs.setdefault("max_observation_length", _MAX_OBSERVATION)
+        # The first reset opens the corpus and makes the tools, so that making an environment is cheap.
+        super().__init__(tools=ToolRegistry(), max_parallel_calls=max_calls, **kwargs)
+        data = data_name(self.data)
         if data == "generated":
             number("hidden", hidden)
-            literature(string("split", split), integer("papers", papers, minimum=SMALLEST, maximum=LARGEST), hidden)
+            literature(self.split, integer("papers", papers, minimum=SMALLEST, maximum=LARGEST), hidden)
         else:
             if (papers, hidden) != (2000, 0.4):
                 raise ConfigError(f"papers= and hidden= require data='generated'; leave them out for data={data!r}")
-            find_files(data, split, task=TASK, suffixes=SUFFIXES)
+            find_files(data, self.split, task=TASK, suffixes=SUFFIXES)
         self.corpus = corpus
         self.backend = backend
         self.selector = selector if isinstance(selector, (str, CachedSelector)) else CachedSelector(selector)
         self.papers, self.hidden = papers, hidden
-        kwargs.setdefault("max_observation_length", _MAX_OBSERVATION)
-        # The first reset opens the corpus and makes the tools, so that making an environment is cheap.
-        super().__init__(tools=ToolRegistry(), max_parallel_calls=max_calls, split=split, data=data, **kwargs)
 
     def open_tasks(self) -> TaskSource:
         queries = None if self.data == "generated" else query_rows(self.data, self.split)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from agent_envs.checks import boolean, choice, integer, shown, string
+from agent_envs.checks import boolean, choice, integer, shown
 from agent_envs.datasets.generated_tasks import parse_range
 from agent_envs.datasets.paths import data_name
 from agent_envs.datasets.qa.corpus import ENGINES, corpus_retriever, generated_retriever, rows_retriever
@@ -56,8 +56,6 @@ class QAEnv(ToolEnv):
     def __init__(
         self,
         *,
-        split: str = "train",
-        data: str = "generated",
         corpus: str | os.PathLike[str] | None = None,
         retriever: str | os.PathLike[str] | Retriever | None = None,
         style: str = "tool",
@@ -89,22 +87,22 @@ class QAEnv(ToolEnv):
             )
         if corpus is not None and retriever is not None and retriever not in ENGINES:
             raise ConfigError("corpus= requires retriever='bm25' or 'lucene'; other retrievers have their own corpus")
-        data = data_name(data)
+        # The first reset opens the index and makes the tools, so that making an environment is cheap.
+        own: dict[str, Any] = {"parser": parser or PARSERS[style], "max_parallel_calls": max_calls}
+        super().__init__(tools=ToolRegistry(), **own, **kwargs)
+        data = data_name(self.data)
         self.passage_chars, self.top_k = passage_chars, TOP_K[style] if top_k is None else top_k
         check_limits(self.top_k, passage_chars)
         self.hops, self.articles = self.default_hops if hops is None else hops, articles
         if data == "generated":
             parse_range("hops", self.hops, *HOPS)
-            encyclopaedia(string("split", split), integer("articles", articles, minimum=SMALLEST, maximum=LARGEST))
+            encyclopaedia(self.split, integer("articles", articles, minimum=SMALLEST, maximum=LARGEST))
         elif hops is not None or articles != 1000:
             raise ConfigError(f"hops= and articles= apply only to data='generated'; leave them out for data={data!r}")
         else:
-            find_qa_files(self.dataset, data, split)
+            find_qa_files(self.dataset, data, self.split)
         self.corpus, self.retriever, self.instructions = corpus, retriever, INSTRUCTIONS[style]
         self.force_first_search = boolean("force_first_search", force_first_search)
-        # The first reset opens the index and makes the tools, so that making an environment is cheap.
-        own: dict[str, Any] = {"parser": parser or PARSERS[style], "max_parallel_calls": max_calls}
-        super().__init__(tools=ToolRegistry(), split=split, data=data, **own, **kwargs)
 
     def open_tasks(self) -> TaskSource:
         tasks: IndexedTasks[QATask]

@@ -138,8 +138,6 @@ class WebShopEnv(TextEnv):
     def __init__(
         self,
         *,
-        split: str = "train",
-        data: str | os.PathLike[str] = "generated",
         mode: str = "text",
         reward: str = "official",
         site: str = "official",
@@ -160,7 +158,10 @@ class WebShopEnv(TextEnv):
                 f"mode=, show_attributes= and prices= are of the official site; leave them out for site={site!r}"
             )
         self.human_goals = choice("human_goals", human_goals, (True, False, None))
-        data = data_name(data)
+        kwargs.setdefault("max_observation_length", _LONGEST)
+        super().__init__(**kwargs)
+        check_split(self.split)
+        data = data_name(self.data)
         if products is not None and data != "generated":
             raise ConfigError(f"products= applies only to data='generated'; leave it out for data={data!r}")
         check_tagger(tagger)
@@ -168,9 +169,6 @@ class WebShopEnv(TextEnv):
             from agent_envs.datasets.webshop.catalog import check_catalog
 
             check_catalog(data, _SMALL if site == "agentr1-small" else "")
-        kwargs.setdefault("max_observation_length", _LONGEST)
-        super().__init__(split=split, data=data, **kwargs)
-        check_split(self.split)
         self.products = None if products is None else integer("products", products, minimum=1, maximum=_MOST_PRODUCTS)
         self.prices = _path("prices", prices)
         self.goals = _path("goals", goals)
