@@ -189,17 +189,16 @@ class StoredGoals(Sequence[Goal]):
     @functools.cached_property
     def _order(self) -> Any:
         """The shuffled numbers of the synthetic goals, saved in the store if there are many."""
-        path, kind = self._store.folder / "synthetic.order", "i" if self._length < 1 << 31 else "q"
-        dtype = f"<i{array(kind).itemsize}"
-        if path.is_file() and path.stat().st_size == self._length * array(kind).itemsize:
-            return map_array(path, dtype)
-        order = array(kind, range(self._length))
+        path = self._store.folder / "synthetic.order"
+        if path.is_file() and path.stat().st_size == 4 * self._length:
+            return map_array(path, "<i4")
+        order = array("i", range(self._length))  # at most MOST_GOALS
         shuffle_goals(order)
         if self._length > _SAVE_ORDER_FROM:
             with suppress(OSError):  # the folder is gone or read-only: keep the order in memory
                 with replacing(path) as partial:
                     partial.write_bytes(order.tobytes())
-                return map_array(path, dtype)
+                return map_array(path, "<i4")
         return order
 
 

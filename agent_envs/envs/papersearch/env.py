@@ -62,9 +62,8 @@ from agent_envs.tasks import TaskSource
 from agent_envs.text import clean_text
 from agent_envs.text_env import Outcome
 from agent_envs.tool_env import ToolEnv
-from agent_envs.tools import ToolRegistry
+from agent_envs.tools import ToolRegistry, ToolResult
 from agent_envs.tools.base import open_specs, tool_spec
-from agent_envs.tools.registry import ToolResult
 
 _selectors: PerProcess[CachedSelector] = PerProcess()
 _MAX_OBSERVATION = 1 << 18  # characters; enough for five calls with ten long abstracts each
