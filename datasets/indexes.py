@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 opened: PerProcess[Any] = PerProcess(keep=32)
 """The indexes of this process."""
-_BYTES_IN_MEMORY = 32 << 20  # of the files up to which their index is built in memory, in about a second, and not kept
+BYTES_IN_MEMORY = 32 << 20
+"""Size of the files up to which their index is built in memory, in about a second, and not kept."""
 _LONGEST_WAIT = 3600.0  # seconds for another process that builds the same index
 
 
@@ -63,11 +64,6 @@ def shared_index(
         return cached_index(name, lambda folder: build(rows(), folder, progress=True), open_index)
 
     return opened.get(name, make)
-
-
-def fit_in_memory(stamps: tuple[FileStamp, ...]) -> bool:
-    """Return whether some files are so small that their index need not be kept."""
-    return sum(size for _, _, size in stamps) <= _BYTES_IN_MEMORY
 
 
 def stamps_digest(stamps: tuple[FileStamp, ...]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from agent_envs.datasets.indexes import fit_in_memory, opened, shared_index, stamps_digest
+from agent_envs.datasets.indexes import BYTES_IN_MEMORY, opened, shared_index, stamps_digest
 from agent_envs.datasets.papersearch.generated.literature import Literature
 from agent_envs.datasets.papersearch.paper_files import paper_rows, paper_source_files
 from agent_envs.datasets.papersearch.rows import TASK
@@ -58,5 +58,5 @@ def _corpus(stamps: tuple[FileStamp, ...]) -> LocalPapers:
     files = [Path(name) for name, _, _ in stamps]
     if files[0].name == "index.json":
         return opened.get(stamps, lambda: LocalPapers(files[0].parent))
-    name, small = f"papers-{stamps_digest(stamps)}", fit_in_memory(stamps)
+    name, small = f"papers-{stamps_digest(stamps)}", sum(size for _, _, size in stamps) <= BYTES_IN_MEMORY
     return shared_index(name, lambda: paper_rows(files), LocalPapers.build, LocalPapers, small=small)

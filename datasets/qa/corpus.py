@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_envs.datasets.fields import VERL_SOURCES
-from agent_envs.datasets.indexes import fit_in_memory, shared_index, stamps_digest
+from agent_envs.datasets.indexes import BYTES_IN_MEMORY, shared_index, stamps_digest
 from agent_envs.datasets.paths import user_path
 from agent_envs.datasets.qa.generated.articles import article_rows
 from agent_envs.datasets.qa.generated.encyclopaedia import World
@@ -83,7 +83,8 @@ def _from_files(
     kind: str, files: Sequence[Path], passages: Callable[[], Iterable[Mapping[str, Any]]], engine: str
 ) -> Retriever:
     stamps = file_stamps(files)
-    return _index(f"{kind}-{stamps_digest(stamps)}", passages, engine, small=fit_in_memory(stamps))
+    small = sum(size for _, _, size in stamps) <= BYTES_IN_MEMORY
+    return _index(f"{kind}-{stamps_digest(stamps)}", passages, engine, small=small)
 
 
 def _index(name: str, passages: Callable[[], Iterable[Mapping[str, Any]]], engine: str, *, small: bool) -> Retriever:

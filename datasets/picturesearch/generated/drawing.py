@@ -35,7 +35,6 @@ class Drawing:
     """A page that can be drawn in parts; all that is on it is within its sides."""
 
     def __init__(self, sheet: Sheet) -> None:
-        self.width, self.height = sheet.width, sheet.height
         self._ground = _NUMBERS[sheet.colour]
         self._rects = [(*rect[:4], _NUMBERS[rect[4]]) for rect in sheet.rects]
         groups: dict[tuple[bool, int], list[Stamp]] = defaultdict(list)
