@@ -209,7 +209,7 @@ class PaperSearchEnv(ToolEnv):
         backend = self._open_backend()
         if isinstance(self.selector, str) and self.selector != "gold":
             _cached_selector(self.selector)
-        tools = [SearchPapersTool(self, backend, self.top_k), ExpandTool(self, backend), FinishTool()]
+        tools = [SearchPapersTool(self, backend), ExpandTool(self, backend), FinishTool()]
         self.registry = ToolRegistry(tools[:2] if self.released else tools)
         if queries is not None:
             queries.documents = len(backend) if isinstance(backend, Sized) else 0

@@ -173,17 +173,13 @@ class SearchPapersTool(_PaperTool):
     description = "Search for papers on a topic; the best ones that are new join the pool."
     parameters = string_parameter("query", "What to search for, in a few words.")
 
-    def __init__(self, env: Any, backend: PaperBackend, top_k: int = 10) -> None:
-        super().__init__(env, backend)
-        self.top_k = top_k
-
     def call(self, *, query: str) -> Found:  # type: ignore[override]
         """Search, unless the same was searched for before."""
         check_query(query)
         if query in self.env.state.searched:
             return Found(self.name, query, REPEATED)
-        papers = self._in_time(lambda: self.backend.search(query, self.top_k, self.before))
-        return Found(self.name, query, OK, papers[: self.top_k])
+        papers = self._in_time(lambda: self.backend.search(query, self.env.top_k, self.before))
+        return Found(self.name, query, OK, papers[: self.env.top_k])
 
 
 class ExpandTool(_PaperTool):

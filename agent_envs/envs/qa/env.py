@@ -114,8 +114,7 @@ class QAEnv(ToolEnv):
         if self.data != "generated":
             tasks.documents = len(retriever) if isinstance(retriever, Sized) else 0
         if self.style == "react":
-            page = OpenPageTool(self, retriever, self.top_k, self.passage_chars)
-            self.registry = ToolRegistry([page, LookupTool(self, self.passage_chars)])
+            self.registry = ToolRegistry([OpenPageTool(self, retriever), LookupTool(self)])
         else:
             layout = "numbered" if self.style == "tool" else "information"
             search = SearchTool(retriever, top_k=self.top_k, passage_chars=self.passage_chars, layout=layout)

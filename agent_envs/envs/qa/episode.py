@@ -81,23 +81,21 @@ class OpenPageTool(Tool):
     description = "Open the page of an entity: its first sentences, or similar titles where there is none."
     parameters = string_parameter("entity", "The entity's name.")
 
-    def __init__(self, env: Any, retriever: Retriever, top_k: int, passage_chars: int) -> None:
+    def __init__(self, env: Any, retriever: Retriever) -> None:
         self.env = env
         self.retriever = retriever
-        self.top_k = top_k
-        self.passage_chars = passage_chars
 
     def call(self, *, entity: str) -> SearchResults:  # type: ignore[override]
         """Open the page, or list similar titles."""
-        passages = find_passages(self.retriever, entity, max(self.top_k, SEARCHED))
+        passages = find_passages(self.retriever, entity, max(self.env.top_k, SEARCHED))
         title = _best_title(entity, passages)
         if title is None:
-            similar = list(dict.fromkeys(p.title for p in passages[: self.top_k] if p.title))
+            similar = list(dict.fromkeys(p.title for p in passages[: self.env.top_k] if p.title))
             names = ", ".join(map(repr, similar)) or "none"
             return SearchResults(f"Could not find [{entity[:200]}]. Similar: {names}.", entity, ())
         # A page may consist of several passages of the corpus.
         sentences = tuple(s for p in passages if p.title == title for s in sentences_of(p.text))
-        shown = " ".join(sentences[:SHOWN])[: self.passage_chars]
+        shown = " ".join(sentences[:SHOWN])[: self.env.passage_chars]
         self.env.state.page = (title, sentences)
         self.env.state.lookup = ("", (), 0)
         return SearchResults(shown, entity, (Passage(title, shown),))
@@ -130,9 +128,8 @@ class LookupTool(Tool):
     description = "Find the next sentence with a keyword on the page that is open."
     parameters = string_parameter("keyword", "The keyword.")
 
-    def __init__(self, env: Any, passage_chars: int) -> None:
+    def __init__(self, env: Any) -> None:
         self.env = env
-        self.passage_chars = passage_chars
 
     def call(self, *, keyword: str) -> SearchResults:  # type: ignore[override]
         """The next sentence with the keyword."""
@@ -151,5 +148,5 @@ class LookupTool(Tool):
             state.lookup = (keyword, indices, shown)
             return SearchResults("No more results.", "", ())
         state.lookup = (keyword, indices, shown + 1)
-        sentence = sentences[indices[shown]][: self.passage_chars]
+        sentence = sentences[indices[shown]][: self.env.passage_chars]
         return SearchResults(f"(Result {shown + 1} / {len(indices)}) {sentence}", "", (Passage(title, sentence),))
