@@ -208,15 +208,12 @@ class Literature:
         if paper.kind == SURVEY:
             paper.references = tuple(p.number for p in earlier if draws.between(1, 5) > 1)
             return
+        base = earlier[0]
         if near := [p for p in earlier if p.setting == paper.setting and p.kind in (PLAIN, SYNONYM)]:
             base = near[0] if draws.between(1, 5) <= 3 else draws.pick(near)
             paper.builds = base.number
-            chosen = {base.number}
-        else:
-            chosen = {earlier[0].number}
-        for _ in range(draws.between(0, 2)):
-            chosen.add(draws.pick(earlier).number)
-        paper.references = tuple(sorted(chosen))
+        others = [draws.pick(earlier) for _ in range(draws.between(0, 2))]
+        paper.references = tuple(sorted({p.number for p in (base, *others)}))
 
     def row(self, number: int) -> PaperRow:
         """Return a paper with its abstract, references and citations; IndexError outside 0 to papers - 1."""

@@ -40,17 +40,15 @@ def instruction(noun: str, attributes: Sequence[str], options: Mapping[str, str]
         return opener.format(joint.join([thing, *phrases]) if phrases else thing)
     if form == 3:  # crackers. they should be gluten free and should have sea salt
         start = opener.format(_some(noun, draws))
-        wishes = [f"should be {_joined(before, draws)}"] if before else []
-        wishes += [f"should have {_joined(with_, draws)}"] if with_ else []
-        wishes += [f"should be good for {_joined(for_, draws)}"] if for_ else []
+        asked = ("should be", before), ("should have", with_), ("should be good for", for_)
+        wishes = [f"{verb} {_joined(some, draws)}" for verb, some in asked if some]
         rest = ", ".join(phrases)
         sentence = f"{'they' if is_plural(noun) else 'it'} {' and '.join(wishes)}"
         return f"{start}. {sentence}" + (f", {rest}" if rest else "")
     if form == 4:  # crackers in size 8 count that are gluten free
         thing = " ".join([_some(noun, draws), *phrases])
-        ends = [f"that {'are' if is_plural(noun) else 'is'} {_joined(before, draws)}"] if before else []
-        ends += [f"with {_joined(with_, draws)}"] if with_ else []
-        ends += [f"for {_joined(for_, draws)}"] if for_ else []
+        asked = (f"that {'are' if is_plural(noun) else 'is'}", before), ("with", with_), ("for", for_)
+        ends = [f"{word} {_joined(some, draws)}" for word, some in asked if some]
         return opener.format(" ".join([thing, *ends]))
     # something gluten free: crackers, in size 8 count
     lead = _joined([*before, *with_, *for_], draws)
