@@ -210,7 +210,6 @@ def _peeking(start: int, tried: list[str], actions: list[str]) -> Act:
     """Return what plays the actions, but tries others at a step and returns to what was there before."""
 
     def act(view: View) -> str | None:
-        assert view.env is not None
         if view.step == start:
             point = snapshot(view.env)
             for action in tried:

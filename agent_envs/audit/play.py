@@ -42,15 +42,15 @@ class View:
     """The latest observation."""
     info: dict[str, Any]
     """The latest info."""
+    env: gym.Env[Any, Any]
+    """The environment, for experts and listed actions."""
     step: int = 0
     """Actions so far."""
-    env: gym.Env[Any, Any] | None = None
-    """The environment, for experts and listed actions."""
 
     @property
     def instructions(self) -> str:
         """How to act, as the environment says it in this task."""
-        return "" if self.env is None else str(self.env.get_wrapper_attr("instructions"))
+        return str(self.env.get_wrapper_attr("instructions"))
 
 
 Act = Callable[[View], str | None]
@@ -173,7 +173,7 @@ class _Player:
         same = len({*self._observations[-_STALLED:]}) == len({*actions[-_STALLED:]}) == 1 and len(actions) >= _STALLED
         if len(actions) > self.arena.limit or (same and not self.patient and not self.arena.paid):
             raise EpisodeStop
-        action = self.attack(View(self.task, start, observation, info, len(actions), self._env))
+        action = self.attack(View(self.task, start, observation, info, self._env, len(actions)))
         if action is None or not self._env.action_space.contains(action):
             raise EpisodeStop
         actions.append(action)
@@ -286,8 +286,7 @@ class Arena:
 def scripted(actions: Sequence[str]) -> Act:
     """Return what plays some actions in order and then leaves.
 
-    >>> view = View(0, "", "", {}, step=1)
-    >>> scripted(["a", "b"])(view)
+    >>> scripted(["a", "b"])(View(0, "", "", {}, env=None, step=1))
     'b'
     """
     return lambda view: actions[view.step] if view.step < len(actions) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 from collections import Counter
@@ -15,7 +14,6 @@ from agent_envs.audit.play import Act, Arena, Played, View, scripted
 from agent_envs.audit.study import Study
 from agent_envs.audit.texts import CONSTANTS, IMITATIONS, RULES, SHAPES, SILENCE, WHOLE, normal
 from agent_envs.episodes.statistics import share
-from agent_envs.errors import AgentEnvsError
 from agent_envs.policies.scripted import RandomPolicy, listed_actions
 
 _Z = 3.29  # of a two-sided 99.9 % interval: an audit tries about a hundred policies
@@ -93,7 +91,6 @@ def _elsewhere(solved: Played) -> Act:
 
 def _listed(which: int) -> Act:
     def act(view: View) -> str | None:
-        assert view.env is not None
         listed = listed_actions(view.env)
         return listed[which] if listed else None
 
@@ -104,15 +101,9 @@ def _random() -> Act:
     policy, actors = RandomPolicy(seed=0), dict[str, Any]()
 
     def act(view: View) -> str | None:
-        assert view.env is not None
         if view.step == 0:
-            actors.clear()
-            with contextlib.suppress(AgentEnvsError, AttributeError):  # an environment without tools and lists
-                actors["now"] = policy.start(view.env)
-        if actors:
-            return actors["now"].act(view.observation, {"task_id": str(view.task), **view.info})
-        view.env.action_space.seed(1000 * view.task + view.step)
-        return str(view.env.action_space.sample())
+            actors["now"] = policy.start(view.env)
+        return actors["now"].act(view.observation, {"task_id": str(view.task), **view.info})
 
     return act
 

@@ -55,7 +55,6 @@ class Study:
 
 def expert_act(view: View) -> str | None:
     """Return the expert's next action, None where there is none."""
-    assert view.env is not None
     if not view.env.has_wrapper_attr("expert_action"):
         return None
     action: str | None = view.env.get_wrapper_attr("expert_action")()
