@@ -39,8 +39,7 @@ class Watch:
             if not math.isfinite(reward):
                 self._note("range", "a reward that is no number", f"the reward is {reward}", played)
             results = [result for result in info.get("tool_results") or () if isinstance(result, dict)]
-            failed = [result for result in results if result.get("error")]
-            if reward > 0 and results and len(failed) == len(results):
+            if reward > 0 and results and all(result.get("error") for result in results):
                 self._note("invalid", "a failed call", f"reward {reward:g} for calls that all failed", played)
             elif reward > 0 and info.get("invalid_action") is True and not results:
                 why = f"reward {reward:g} for an action that info calls invalid"
@@ -73,7 +72,7 @@ def repeats(arena: Arena, study: Study) -> Iterator[Finding]:
             scripts.append(("the answer again and again", [answer]))
             scripts += [("the answer beside a call, again and again", [f"{call}\n{answer}"]) for call in calls]
         for name, actions in scripts:
-            played = arena.play(task, _for_ever(actions), patient=True)
+            played = arena.play(task, scripted(actions + actions[-1:] * arena.limit), patient=True)
             if played.reward > best * _MORE + 1e-9:
                 why = f"return {played.reward:.4g} in {len(played.actions)} steps, where a solved task pays {best:.4g}"
                 longer = (actions + actions[-1:] * times for times in range(1, len(played.actions)))
@@ -81,15 +80,11 @@ def repeats(arena: Arena, study: Study) -> Iterator[Finding]:
                 shown = next((one for one in shorter if one.reward > best * _MORE + 1e-9), played)
                 yield Finding("repeat", name, why, shown)
         for call in calls:
-            played = arena.play(task, _for_ever([call]), patient=True)
+            played = arena.play(task, scripted([call] * (arena.limit + 1)), patient=True)
             times = sum(step.reward > 0 for step in played.steps)
             if times > 3 and played.reward >= 0.5 * study.full and not played.success:
                 why = f"the same call is paid {times} times, {played.reward:.4g} in all, without an answer"
                 yield Finding("repeat", "the same call again and again", why, played)
-
-
-def _for_ever(actions: list[str]) -> Act:
-    return lambda view: actions[min(view.step, len(actions) - 1)]
 
 
 def lengths(arena: Arena, study: Study) -> Iterator[Finding]:

@@ -73,10 +73,8 @@ def exceeds(hits: int, count: int, limit: float) -> bool:
 
 def _plain(info: Mapping[str, Any]) -> dict[str, Any]:
     """Return the info of any environment as JSON has it, and as text what has no such form."""
-    values: dict[str, Any] = json.loads(
-        json.dumps(info, default=lambda v: v.tolist() if hasattr(v, "tolist") else repr(v)[:1000], skipkeys=True)
-    )
-    return values
+    shown = json.dumps(info, default=lambda v: v.tolist() if hasattr(v, "tolist") else repr(v)[:1000], skipkeys=True)
+    return json.loads(shown)
 
 
 @dataclass(frozen=True, slots=True)

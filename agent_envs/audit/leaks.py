@@ -37,8 +37,8 @@ _MEANT = frozenset({"admissible_commands", "available_actions", "score", "succes
 _PAID = _MEANT | {"reward_components"}
 _FOUND = _PAID | {"anchor", "tool_results"}
 
-Place = tuple[str, str | tuple[str, ...], list[str]]
-"""A place's name, what it shows, a text or a list of them, and the actions that lead there."""
+Place = tuple[str | tuple[str, ...], list[str]]
+"""What a place shows, a text or a list of them, and the actions that lead there."""
 
 
 def leaks(arena: Arena, study: Study) -> Iterator[Finding]:
@@ -46,11 +46,11 @@ def leaks(arena: Arena, study: Study) -> Iterator[Finding]:
     seen: dict[str, dict[int, Place]] = {}
     probed = set(arena.sample(_TASKS))
     for task in arena.tasks:
-        for place in (*_at_reset(arena, task), *(_replies(arena, study, task) if task in probed else ())):
-            seen.setdefault(place[0], {})[task] = place
+        for name, place in (*_at_reset(arena, task), *(_replies(arena, study, task) if task in probed else ())):
+            seen.setdefault(name, {})[task] = place
     for name, places in seen.items():
-        plans = {task: (texts, before) for task, (_, texts, before) in places.items() if isinstance(texts, tuple)}
-        played = [arena.play(task, scripted([*plans[task][1], *plans[task][0]])) for task in list(plans)[:_PLANS]]
+        plans = [(task, [*before, *texts]) for task, (texts, before) in places.items() if isinstance(texts, tuple)]
+        played = [arena.play(task, scripted(plan)) for task, plan in plans[:_PLANS]]
         finding = judged(study, "leak", f"{name}, played as actions", played)[1]
         for rule, copy in ({WHOLE: RULES[WHOLE]} if study.commands() else RULES).items() if finding is None else ():
             finding = finding or _copied(arena, study, f"{rule} of {name}", copy, places)
@@ -58,8 +58,8 @@ def leaks(arena: Arena, study: Study) -> Iterator[Finding]:
             yield finding
 
 
-def _at_reset(arena: Arena, task: int) -> Iterator[Place]:
-    """Yield what can be read before any action, beside the first observation."""
+def _at_reset(arena: Arena, task: int) -> Iterator[tuple[str, Place]]:
+    """Yield what can be read before any action, beside the first observation, by name."""
     played = arena.play(task, scripted([]))
     shown = played.reset_info
     places = {
@@ -77,11 +77,11 @@ def _at_reset(arena: Arena, task: int) -> Iterator[Place]:
     for name, place in places.items():
         for path, value in leaves(place):
             if value != played.start and path.rpartition(".")[2] not in ("type", "required"):
-                yield name + (f"[{path!r}]" if path else ""), value, []
+                yield name + (f"[{path!r}]" if path else ""), (value, [])
 
 
-def _replies(arena: Arena, study: Study, task: int) -> Iterator[Place]:
-    """Yield what is told after an action that is no guess, and after wrong answers."""
+def _replies(arena: Arena, study: Study, task: int) -> Iterator[tuple[str, Place]]:
+    """Yield what is told after an action that is no guess, and after wrong answers, by name."""
     start = arena.play(task, scripted([])).start
     tried = {f"the reply to {bad!r}": [bad] for bad in _BAD}
     if not study.commands():
@@ -93,11 +93,11 @@ def _replies(arena: Arena, study: Study, task: int) -> Iterator[Place]:
         if played.over or len(played.actions) < len(actions) or (played.reward > 0 and not study.golds):
             continue  # what the actions are paid themselves is not what is copied afterwards
         if played.last != start and len(played.last) < 1000:
-            yield name, played.last, actions
+            yield name, (played.last, actions)
         meant = _FOUND if name in calls else _PAID
         for path, value in leaves({key: value for key, value in played.info.items() if key not in meant}):
             if value not in (played.last, start):
-                yield f"info[{path!r}] after {name.removeprefix('the ')}", value, actions
+                yield f"info[{path!r}] after {name.removeprefix('the ')}", (value, actions)
 
 
 def _calls(arena: Arena, question: str) -> Iterator[tuple[str, str]]:
@@ -113,7 +113,7 @@ def _copied(
     arena: Arena, study: Study, name: str, copy: Callable[[str], str], places: Mapping[int, Place]
 ) -> Finding | None:
     """Answer with what a rule copies, where it is the right answer more often than by luck, or if none is known."""
-    texts = {task: copy(text) for task, (_, text, _) in places.items() if isinstance(text, str)}
+    texts = {task: copy(text) for task, (text, _) in places.items() if isinstance(text, str)}
     texts = {task: text for task, text in texts.items() if 0 < len(text) <= 500}
     tasks = list(texts)
     if study.golds:
@@ -122,12 +122,12 @@ def _copied(
         tasks = [task for task, text in texts.items() if normal(text) in rights.get(task, ())]
         others = max(0, sum(golds[normal(text)] for text in texts.values()) - len(tasks))
         luck = (others + 0.5) / max(1, len(texts) * (len(study.golds) - 1))
-        if any(before for _, _, before in places.values()):
+        if any(before for _, before in places.values()):
             luck = max(luck, KINDS["leak"].limit)  # what is found by acting may be about the answer
         if len(tasks) < 2 or not exceeds(len(tasks), len(texts), min(luck, 0.99)):
             return None
     for form in study.forms[:4]:
-        ends = [arena.play(task, scripted([*places[task][2], form.format(texts[task])])) for task in tasks]
+        ends = [arena.play(task, scripted([*places[task][1], form.format(texts[task])])) for task in tasks]
         if study.golds and all(map(study.solved, ends)):
             why = f"it is the right answer on {len(tasks)} of {len(texts)} tasks; it {KINDS['leak'].about}"
             return Finding("leak", f"{name}, as {form}", why, ends[0])

@@ -55,10 +55,7 @@ class Study:
 
 def expert_act(view: View) -> str | None:
     """Return the expert's next action, None where there is none."""
-    if not view.env.has_wrapper_attr("expert_action"):
-        return None
-    action: str | None = view.env.get_wrapper_attr("expert_action")()
-    return action
+    return view.env.get_wrapper_attr("expert_action")() if view.env.has_wrapper_attr("expert_action") else None
 
 
 def study(arena: Arena, expert: Act, chance: float) -> Study:
@@ -70,8 +67,7 @@ def study(arena: Arena, expert: Act, chance: float) -> Study:
         played = arena.play(task, lambda view: None if view.info.get("success") is True else expert(view), patient=True)
         if played.actions or played.error:
             known.experts[task] = played
-        right = base.right_answer() if isinstance(base, TextEnv) else ""
-        if right:
+        if right := base.right_answer() if isinstance(base, TextEnv) else "":
             rights[task] = right
     if not any(played.actions for played in known.experts.values()):
         known.experts = _answered(arena, rights)  # there is none; what failed are resets
@@ -81,12 +77,11 @@ def study(arena: Arena, expert: Act, chance: float) -> Study:
         known.full = returns[len(returns) // 2] or 1.0
     words = {task: played.actions[-1] for task, played in known.experts.items() if played in won and played.actions}
     lines = {task: (text.strip().splitlines() or [""])[-1] for task, text in words.items()}
-    form = _form(lines, rights)
-    if form is not None:
-        before, _, after = form.partition("{}")
-        known.golds = {task: line[len(before) : len(line) - len(after)] for task, line in lines.items()}
-        known.golds = {task: gold.strip() for task, gold in known.golds.items() if gold.strip()}
-        escaped = before.replace("{", "{{").replace("}", "}}") + "{}" + after.replace("{", "{{").replace("}", "}}")
+    if (form := _form(lines, rights)) is not None:
+        before, after = form
+        golds = {task: line[len(before) : len(line) - len(after)].strip() for task, line in lines.items()}
+        known.golds = {task: gold for task, gold in golds.items() if gold}
+        escaped = "{}".join(text.replace("{", "{{").replace("}", "}}") for text in form)
         known.forms = (escaped,) if escaped == "{}" else (escaped, "{}")
     else:
         known.golds = {} if known.experts else rights
@@ -103,11 +98,11 @@ def _answered(arena: Arena, rights: dict[int, str]) -> dict[int, Played]:
     return {}
 
 
-def _form(lines: dict[int, str], rights: dict[int, str]) -> str | None:
-    """Return what the experts' last lines have in common around the answers; None if these are no answers.
+def _form(lines: dict[int, str], rights: dict[int, str]) -> tuple[str, str] | None:
+    """Return what the experts' last lines have in common before and after the answers; None if these are no answers.
 
     >>> _form({0: "#### 31", 1: "#### 7"}, {})
-    '#### {}'
+    ('#### ', '')
     """
     told = Counter(
         (line.partition(rights[task])[0], line.partition(rights[task])[2])
@@ -115,8 +110,8 @@ def _form(lines: dict[int, str], rights: dict[int, str]) -> str | None:
         if task in rights and rights[task] in line
     )
     if told:
-        (before, after), count = told.most_common(1)[0]
-        return f"{before}{{}}{after}" if 2 * count >= len(lines) else None
+        form, count = told.most_common(1)[0]
+        return form if 2 * count >= len(lines) else None
     texts = sorted(set(lines.values()))
     if len(texts) < 2:
         return None
@@ -124,4 +119,4 @@ def _form(lines: dict[int, str], rights: dict[int, str]) -> str | None:
     after = _BROKEN_START.sub("", _common_start([text[len(before) :][::-1] for text in texts])[::-1])
     inner = [text[len(before) : len(text) - len(after)] for text in texts]
     # Where actions are commands, they differ in every word: an answer is what varies in one place of a fixed text.
-    return f"{before}{{}}{after}" if before or after or all(len(text.split()) <= 3 for text in inner) else None
+    return (before, after) if before or after or all(len(text.split()) <= 3 for text in inner) else None
