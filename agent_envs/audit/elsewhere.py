@@ -13,18 +13,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-
-import gymnasium as gym
 
 from agent_envs.audit.conduct import difference
 from agent_envs.audit.findings import Finding
 from agent_envs.audit.play import Arena, scripted
 from agent_envs.audit.study import Study
 from agent_envs.checks import load_function
-from agent_envs.registration import make_env
 from agent_envs.rollout.panel import named
 
 _SEEDS = ("1", "2")
@@ -32,12 +29,9 @@ _TASKS = 8
 _SECONDS = 300.0
 
 
-def hash_seeds(arena: Arena, study: Study, env: Any, env_kwargs: Mapping[str, Any]) -> tuple[str, list[Finding]]:
-    """Return what was compared, and a finding if two processes with other seeds of hashes are told otherwise.
-
-    They make the environment from the name of `env` and from `env_kwargs`.
-    """
-    name = named(env)
+def hash_seeds(arena: Arena, study: Study) -> tuple[str, list[Finding]]:
+    """Return what was compared, and a finding if two processes with other seeds of hashes are told otherwise."""
+    name = named(arena.source)
     if "<" in name or name.startswith("__main__:"):
         return "not compared: other processes cannot make it by its name", []
     plays = []
@@ -45,12 +39,16 @@ def hash_seeds(arena: Arena, study: Study, env: Any, env_kwargs: Mapping[str, An
         known = study.experts.get(task)
         plays += [(task, ["0 zz"]), *([] if known is None else [(task, known.actions)])]
     try:
-        request = json.dumps({"env": name, "env_kwargs": dict(env_kwargs), "plays": plays})
+        request = json.dumps({"env": name, "env_kwargs": dict(arena.env_kwargs), "plays": plays})
     except (TypeError, ValueError):
         return "not compared: the arguments cannot be given to another process", []
-    answers = _answers(request)
-    if isinstance(answers, str):
-        return f"not compared: {answers}", []
+    try:
+        with ThreadPoolExecutor(len(_SEEDS)) as pool:
+            answers = list(pool.map(functools.partial(_answer, request), _SEEDS))
+    except subprocess.TimeoutExpired:
+        return f"not compared: another process did not play them in {_SECONDS:g} seconds", []
+    except (OSError, ValueError):
+        return "not compared: another process cannot make it", []
     said = f"the same {len(plays)} episodes in processes with other seeds of hashes"
     for (task, actions), (*told, before), (*retold, after) in zip(plays, *answers, strict=True):
         if told == retold and before == after:
@@ -62,39 +60,24 @@ def hash_seeds(arena: Arena, study: Study, env: Any, env_kwargs: Mapping[str, An
     return f"nothing found: {said}", []
 
 
-def _answers(request: str) -> list[Any] | str:
-    """Return the answers of two processes, or why there are none."""
+def _answer(request: str, seed: str) -> list[Any]:
+    """Return what a process with that seed of hashes replies; a ValueError if it ends without a reply."""
     command = [sys.executable, "-m", "agent_envs.audit.elsewhere"]
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-
-    def answer(seed: str) -> Any:
-        ran = subprocess.run(
-            command, input=request, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8",
-            errors="surrogatepass", timeout=_SECONDS, check=False,
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
-        )  # fmt: skip
-        return json.loads(ran.stdout)
-
-    try:
-        with ThreadPoolExecutor(len(_SEEDS)) as pool:
-            return list(pool.map(answer, _SEEDS))
-    except subprocess.TimeoutExpired:
-        return f"another process did not play them in {_SECONDS:g} seconds"
-    except (OSError, ValueError):
-        return "another process cannot make it"
-
-
-def maker_of(env: Any, env_kwargs: Mapping[str, Any]) -> Callable[..., gym.Env[Any, Any]]:
-    """Return a function that makes the environment; arguments of a call replace those of `env_kwargs`."""
-    return functools.partial(env, **env_kwargs) if callable(env) else functools.partial(make_env, env, **env_kwargs)
+    ran = subprocess.run(
+        command, input=request, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8",
+        errors="surrogatepass", timeout=_SECONDS, check=False,
+        env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
+    )  # fmt: skip
+    return json.loads(ran.stdout)
 
 
 def _replies(request: Mapping[str, Any]) -> list[Any]:
-    name = request["env"]
+    name, env_kwargs = request["env"], request["env_kwargs"]
     try:
-        arena = Arena(maker_of(name, request["env_kwargs"]), 1)
+        arena = Arena(name, env_kwargs, 1)
     except Exception:  # noqa: BLE001  what is no id may be a function
-        arena = Arena(maker_of(load_function(name, "env"), request["env_kwargs"]), 1)
+        arena = Arena(load_function(name, "env"), env_kwargs, 1)
     try:
         played = [arena.play(task, scripted(actions), patient=True) for task, actions in request["plays"]]
         return [[one.instructions, one.tools, one.transcript] for one in played]

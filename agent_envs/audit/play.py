@@ -20,7 +20,7 @@ from agent_envs.episodes.record import Episode, Step, StopReason
 from agent_envs.errors import AgentEnvsError, ConfigError, EpisodeStop
 from agent_envs.messages import observation_text
 from agent_envs.policies.policy import Response
-from agent_envs.registration import layers, offered_tools
+from agent_envs.registration import layers, make_env, offered_tools
 from agent_envs.rollout.episode_run import EpisodeRun, EpisodeTask
 from agent_envs.text_env import TextEnv
 from agent_envs.threads import background_loop
@@ -184,14 +184,15 @@ class Arena:
     """An environment under attack: it is made here, as often as needed, and every episode is played here.
 
     Args:
-        make: Makes the environment of keyword arguments. Discrete actions are played by their names, and observations
-            that are no text are shown as one.
+        source: An id or a spec, or a function that makes the environment. Discrete actions are played by their names,
+            and observations that are no text are shown as one.
+        env_kwargs: Its keyword arguments.
         tasks: Number of tasks to play.
         guard: What an environment that never returns is left by.
     """
 
-    def __init__(self, make: Callable[..., gym.Env[Any, Any]], tasks: int, guard: Guard | None = None) -> None:
-        self._make, self.guard = make, guard or Guard(math.inf)
+    def __init__(self, source: Any, env_kwargs: Mapping[str, Any], tasks: int, guard: Guard | None = None) -> None:
+        self.source, self.env_kwargs, self.guard = source, env_kwargs, guard or Guard(math.inf)
         self.episodes = 0
         self.paid = self.seconds = 0.0
         """What the episode being played has earned, and how long its latest step took."""
@@ -217,8 +218,9 @@ class Arena:
         self.limit = min([_MOST_STEPS, *limits])
 
     def fresh(self, **kwargs: Any) -> gym.Env[Any, Any]:
-        """Return another instance, which `close` closes."""
-        env = self._make(**kwargs)
+        """Return another instance, which `close` closes; some arguments may be others."""
+        arguments = {**self.env_kwargs, **kwargs}
+        env = self.source(**arguments) if callable(self.source) else make_env(self.source, **arguments)
         staged = _Stage(TextGame(env) if isinstance(env.action_space, gym.spaces.Discrete) else env, self)
         self._made.append(staged)
         return staged

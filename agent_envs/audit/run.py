@@ -11,7 +11,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from agent_envs.audit import conduct, leaks, policies
-from agent_envs.audit.elsewhere import hash_seeds, maker_of
+from agent_envs.audit.elsewhere import hash_seeds
 from agent_envs.audit.findings import Attempt, Certificate, Finding
 from agent_envs.audit.guard import Guard, Stuck
 from agent_envs.audit.play import Act, Arena
@@ -76,14 +76,13 @@ def audit(
     known = Study(chance=number("chance", chance, minimum=0, maximum=1))
     began = time.monotonic()
     guard = Guard(number("step_timeout", step_timeout, above=0))
-    arena = Arena(maker_of(env, kwargs), tasks, guard)
+    arena = Arena(env, kwargs, tasks, guard)
     attempts: list[Attempt] = []
     checks: dict[str, str] = {}
     findings: list[Finding] = []
     try:
         with guard:
-            if not isinstance(arena.env.action_space, (UnicodeText, gym.spaces.Text)):
-                space = arena.env.action_space
+            if not isinstance(space := arena.env.action_space, (UnicodeText, gym.spaces.Text)):
                 raise ConfigError(
                     f"an audit plays text or up to a thousand discrete actions, not the action space {space}"
                 )
@@ -101,9 +100,9 @@ def audit(
                 checks[name] = f"{len(here)} found" if here else "nothing found"
                 findings += here
             if processes:
-                checks["processes"], here = hash_seeds(arena, known, env, kwargs)
+                checks["processes"], here = hash_seeds(arena, known)
                 findings += here
-            checks["splits"], here = shared_tasks(arena, env, kwargs)
+            checks["splits"], here = shared_tasks(arena)
             findings += [*here, *conduct.experts(arena, known)]
             findings += [f for f in watch.findings.values() if f.kind not in {other.kind for other in findings}]
             if not findings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -41,12 +41,9 @@ def sketch(value: Any) -> str:
     return " ".join(sorted(re.findall(r"\w+", str(value).casefold())))
 
 
-def shared_tasks(arena: Arena, env: Any, taken: Mapping[str, Any]) -> tuple[str, list[Finding]]:
-    """Return what was compared, and a finding for two splits that share a task or a near copy of one.
-
-    The environment is made from `env`, whose arguments may choose the split, with the arguments `taken`.
-    """
-    chosen = [splits for choices in _choices(arena, env, taken) if len(splits := _opened(arena, choices)) > 1]
+def shared_tasks(arena: Arena) -> tuple[str, list[Finding]]:
+    """Return what was compared, and a finding for two splits that share a task or a near copy of one."""
+    chosen = [splits for choices in _choices(arena) if len(splits := _opened(arena, choices)) > 1]
     # An argument that changes no task chooses no split, if there is another that does.
     chosen = [s for s in chosen if len({frozenset(tasks) for _, tasks in s.values()}) > 1] or chosen[:1]
     if not chosen:
@@ -69,11 +66,11 @@ def shared_tasks(arena: Arena, env: Any, taken: Mapping[str, Any]) -> tuple[str,
     return f"no task in common: {compared}", []
 
 
-def _choices(arena: Arena, env: Any, taken: Mapping[str, Any]) -> Iterator[list[tuple[tuple[str, Any], ...]]]:
+def _choices(arena: Arena) -> Iterator[list[tuple[tuple[str, Any], ...]]]:
     """Yield the ways to choose a split: for each split the arguments that may name it, of which the first is taken."""
     inner = arena.env.unwrapped
-    values = argument_defaults(type(inner)) | (argument_defaults(env) if callable(env) else {})
-    values |= ({} if inner.spec is None else inner.spec.kwargs) | dict(taken)
+    values = argument_defaults(type(inner)) | (argument_defaults(arena.source) if callable(arena.source) else {})
+    values |= ({} if inner.spec is None else inner.spec.kwargs) | dict(arena.env_kwargs)
     for name, value in values.items():
         if name == "split" or (isinstance(value, str) and value in _WORDS):
             open_names = bool(_opened(arena, [((name, "no such split"),)]))
