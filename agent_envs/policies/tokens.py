@@ -47,7 +47,7 @@ class TokenModel:
     def __init__(self, policy: TokenPolicy, env: gym.Env[Any, str], builder: PromptBuilder) -> None:
         self.policy, self.builder = policy, builder
         self.past = TokenPast()
-        self._tools, self._builders = env.get_wrapper_attr("tools"), dict[str, PromptBuilder]()
+        self._builders = {json.dumps(env.get_wrapper_attr("tools"), sort_keys=True): builder}  # by the tools
         self._parser = env.get_wrapper_attr("parser") if env.has_wrapper_attr("parser") else get_parser("hermes")
         self._episode: list[str] = []  # the episode's seed, once the task is known; shared with forks
         self._branch = ""
@@ -63,8 +63,6 @@ class TokenModel:
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> TokenPrompt:
         """Return what the model would be asked; a PromptError if the chat template rejects the messages."""
-        if tools == self._tools:
-            return self.past.prompt(self.builder, messages, tools)
         name = json.dumps(tools, sort_keys=True)
         if name not in self._builders:
             self._builders[name] = self.policy.builder(tools, describe_tools(tools, self._parser) if tools else "")
