@@ -138,16 +138,14 @@ class BatchEngine(Engine):
             return
         self._clock += 1
         slots = sorted(self._running)
+        requests = [self._running[slot] for slot in slots]
         contiguous = 2 * len(slots) >= slots[-1] + 1  # idle rows in between cost less than copying the cache
         rows = np.arange(slots[-1] + 1) if contiguous else np.asarray(slots)
+        in_batch = np.searchsorted(rows, slots)
         position = np.minimum(self._length[rows], self.max_length - 1)
         tokens = np.zeros(len(rows), dtype=np.int64)
-        index = {slot: i for i, slot in enumerate(rows.tolist())}
-        for slot, request in self._running.items():
-            tokens[index[slot]] = request.token_ids[-1] if request.token_ids else request.prompt_ids[-1]
+        tokens[in_batch] = [(request.token_ids or request.prompt_ids)[-1] for request in requests]
         logits = self._forward(rows, tokens[:, None], position[:, None], contiguous)
-        in_batch = [index[slot] for slot in slots]
-        requests = [self._running[slot] for slot in slots]
         self._content[slots, position[in_batch]] = tokens[in_batch]
         self._length[slots] += 1
         self._used[slots] = self._clock
@@ -159,30 +157,29 @@ class BatchEngine(Engine):
 
     def _admit(self) -> None:
         """Give waiting requests a slot and compute their prompts except for the last token."""
-        later: list[tuple[int, Request]] = []
-        batch: list[tuple[int, int, Request]] = []  # (slot, cached tokens, request)
+        later: list[int] = []  # slots
+        batch: list[tuple[int, int]] = []  # (slot, cached tokens)
         seen: set[tuple[int, ...]] = set()
-        while self._waiting and len(self._running) + len(batch) + len(later) < self.slots:
+        while self._waiting and len(self._running) < self.slots:
             request = self._waiting.popleft()
-            taken = {slot for slot, _, _ in batch} | {slot for slot, _ in later}
-            tokens = _prompt(request)
-            slot, cached = self._choose_slot(tokens, taken)
-            key = tuple(request.tokens)
+            tokens, key = _prompt(request), tuple(request.tokens)
+            slot, cached = self._choose_slot(tokens)
+            self._running[slot] = request
             if cached < len(tokens) and key in seen:
-                later.append((slot, request))  # the same prompt is being computed: copy it afterwards
+                later.append(slot)  # the same prompt is being computed: copy it afterwards
                 self._length[slot] = 0
             else:
                 seen.add(key)
-                batch.append((slot, cached, request))
+                batch.append((slot, cached))
                 self._length[slot] = cached
         self._prefill(batch)
-        self._prefill([(slot, self._copy_prefix(_prompt(request), slot), request) for slot, request in later])
+        self._prefill([(slot, self._copy_prefix(_prompt(self._running[slot]), slot)) for slot in later])
 
-    def _choose_slot(self, tokens: np.ndarray, taken: set[int]) -> tuple[int, int]:
+    def _choose_slot(self, tokens: np.ndarray) -> tuple[int, int]:
         """Return a free slot and how many of ``tokens`` it holds, from its own past or copied from another slot."""
         common = self._common(tokens)
         free = np.ones(self.slots, dtype=bool)
-        free[[*self._running, *taken]] = False
+        free[[*self._running]] = False
         extended = np.where(free & (common == self._length), common, 0)  # slots that would lose nothing
         own = int(np.argmax(extended))
         if not extended[own]:
@@ -208,11 +205,11 @@ class BatchEngine(Engine):
             self._length[slot] = n
         return max(n, int(common[slot]))
 
-    def _prefill(self, batch: list[tuple[int, int, Request]]) -> None:
+    def _prefill(self, batch: list[tuple[int, int]]) -> None:
         """Compute the missing keys of each slot, longest first, in passes of a bounded size."""
         todo = []
-        for slot, cached, request in batch:
-            self._running[slot] = request
+        for slot, cached in batch:
+            request = self._running[slot]
             tokens = _prompt(request)
             if not request.token_ids:
                 request.cached_tokens = cached
