@@ -18,7 +18,7 @@ from agent_envs.audit.policies import judged
 from agent_envs.audit.study import Study
 from agent_envs.audit.texts import RULES, WHOLE, leaves, normal
 from agent_envs.errors import ConfigError
-from agent_envs.registration import layers, offered_tools
+from agent_envs.registration import offered_tools
 from agent_envs.text_env import TextEnv
 
 _TASKS = 24  # on which actions are tried; all are reset
@@ -140,8 +140,8 @@ def options(arena: Arena, study: Study) -> Iterator[Finding]:
     """Yield a finding for each option of reset that gives answers away or sets them."""
     base = arena.env.unwrapped
     names = [*getattr(base, "reset_options", ())]
-    for kind in (parent for layer in layers(base) for parent in type(layer).__mro__ if "reset" in vars(parent)):
-        with contextlib.suppress(OSError, TypeError):
+    for kind in type(base).__mro__:
+        with contextlib.suppress(KeyError, OSError, TypeError):
             names += _NAMES.findall(inspect.getsource(vars(kind)["reset"]))
     for name in dict.fromkeys([*names, *_OPTIONS]):
         values = {"index": (), "question": ("What is six times seven?",)}.get(name, (True, "1791"))

@@ -299,8 +299,6 @@ def _attribute(env: gym.Env[Any, Any], name: str, default: Any) -> Any:
 
 
 def _text(observation: Any) -> str:
-    if isinstance(observation, str):
-        return observation
     if isinstance(observation, Mapping) and "text" not in observation:
         return "\n".join(f"{name}: {value}" for name, value in observation.items())
     try:

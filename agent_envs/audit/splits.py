@@ -21,6 +21,7 @@ from agent_envs.text_env import TextEnv
 
 _NAMES = (("train", "training"), ("validation", "valid", "val", "dev", "eval"), ("test", "testing"))  # of one split
 _WORDS = frozenset(name for names in _NAMES for name in names)
+_WORD = re.compile(rf"(?<![A-Za-z])(?:{'|'.join(_WORDS)})(?![A-Za-z])")  # the first in a path names its split
 _TIMES = 4  # as many tasks of a split are compared as are played, times this
 _SHOWN = 5  # tasks in common that are played
 _WITH = ("answer", "answers", "files")  # what makes a question a task: another table is another task
@@ -84,12 +85,8 @@ def _choices(arena: Arena) -> Iterator[list[tuple[tuple[str, Any], ...]]]:
 
 def _paths(path: str) -> list[str]:
     """Return the files or folders whose names differ from that of a path by the split's name, itself among them."""
-    parts = re.split(r"([^A-Za-z]+)", path)
-    for place, part in enumerate(parts):
-        if part in _WORDS:
-            others = ("".join([*parts[:place], word, *parts[place + 1 :]]) for word in sorted(_WORDS))
-            return [other for other in others if os.path.exists(other)]
-    return []
+    others = (_WORD.sub(word, path, count=1) for word in sorted(_WORDS)) if _WORD.search(path) else ()
+    return [other for other in others if os.path.exists(other)]
 
 
 def _opened(arena: Arena, choices: list[tuple[tuple[str, Any], ...]]) -> Splits:

@@ -16,6 +16,7 @@ llama.cpp   ``logprobs``                         ``logprobs.content[].id``
 from __future__ import annotations
 
 import json
+import re
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ from agent_envs.policies.openai.fields import is_overflow
 TOKEN_REQUEST: Mapping[str, Any] = {"logprobs": True, "return_token_ids": True}
 """Request fields that make a server report the tokens it saw and sampled; OpenAI's server knows only the first."""
 
-_TOKEN_ID = "token_id:"
+_TOKEN_ID = re.compile("token_id:([0-9]{1,9})")
 _LARGEST_ID = 1 << 31
 _LARGEST = sys.float_info.max  # NaN and huge integers do not compare below it
 
@@ -75,10 +76,8 @@ def _ids(value: Any) -> tuple[int, ...] | None:
 
 def _entry_id(entry: Mapping[str, Any]) -> int | None:
     number, token = entry.get("id"), entry.get("token")
-    if number is None and isinstance(token, str) and token.startswith(_TOKEN_ID):
-        digits = token.removeprefix(_TOKEN_ID)
-        return int(digits) if digits.isdecimal() and digits.isascii() and len(digits) < 10 else None
-    return number
+    named = _TOKEN_ID.fullmatch(token) if number is None and isinstance(token, str) else None
+    return number if named is None else int(named[1])
 
 
 _MOST_TOKENS = 1 << 40  # of one request; larger counts are ignored
