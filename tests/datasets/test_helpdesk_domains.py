@@ -39,7 +39,7 @@ def spoken(domain):
                 yield frame.format(amount=act.amount.name, of=act.amount.of.replace("_", " "), a=10, b=0, c="x is y")
     yield from domain.outside
     if device := domain.device:
-        yield from (*device.wishes, *device.said.values())
+        yield from (*device.wishes, *(act.say for act in device.acts.values()))
         for read in device.reads.values():
             yield from (read.question, *read.say.values())
         for act, frame in itertools.product(device.acts.values(), (*PHRASES["agent"]["press"], *PHRASES["really"])):
@@ -146,4 +146,4 @@ def test_a_device_shows_what_is_wrong_and_can_be_set_right_without_a_loss(name):
     for act in device.acts.values():
         assert all(value in device.fields[field].values for _, field, value in act.effect)
     for field in device.works:
-        assert device.remedy(field).name not in device.final
+        assert not device.remedy(field).final

@@ -15,9 +15,9 @@ from types import SimpleNamespace
 import pytest
 
 from agent_envs.datasets.generated_tasks import stream
-from agent_envs.datasets.helpdesk.generated.book import BUCKETS, LEVELS, frames, section_class, signature
+from agent_envs.datasets.helpdesk.generated.book import BUCKETS, LEVELS, Section, frames, section_class, signature
 from agent_envs.datasets.helpdesk.generated.domain import PHRASES, Condition, Field, domain_names, load_domain
-from agent_envs.datasets.helpdesk.generated.rules import Chain, Link, Section
+from agent_envs.datasets.helpdesk.generated.rules import Chain, Link
 from agent_envs.datasets.helpdesk.generated.solving import WishFacts, amount_of
 from agent_envs.datasets.helpdesk.generated.worlds import HelpDeskTasks
 from agent_envs.errors import ConfigError

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import zlib
 
-from agent_envs.datasets.helpdesk.generated.domain import Device, value_key
+from agent_envs.datasets.helpdesk.generated.domain import Device
+from agent_envs.datasets.helpdesk.generated.rules import value_key
 from agent_envs.datasets.helpdesk.generated.solving import Deed, Wish
 from agent_envs.envs.helpdesk.desk import agreement
 from agent_envs.envs.helpdesk.devices import told_and_asked
@@ -149,7 +150,7 @@ class Customer(Wanting):
         for name in told or [mind.pending] * (bool(mind.pending) and says("agreeing", plain(text))):
             act, asked_back = device.acts[name], mind.pending
             mind.pending = ""
-            if name in device.final and asked_back != name:
+            if act.final and asked_back != name:
                 mind.pending = name
                 parts.append(self.say("really", do=act.words(act.verbs[0], "")))
                 continue
@@ -160,7 +161,7 @@ class Customer(Wanting):
             changed = [name for name, read in device.reads.items() if read.field in fields]
             mind.told = [fact for fact in mind.told if fact not in changed]
             mind.fruitless = 0
-            parts.append(device.said[name])
+            parts.append(act.say)
         for read in asked if mind.pending not in told else ():
             parts += self._tell(read)
         return [*parts, *self._tried(device)]

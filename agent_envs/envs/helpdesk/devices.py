@@ -20,7 +20,7 @@ def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
         noun, verbs = act.object.lower().removeprefix("the "), {*act.verbs}
         which, _, kind = noun.rpartition(" ")
         things = [noun if kind == "mode" else kind]
-        if name not in device.final:  # what loses something is done at its own words only
+        if not act.final:  # what loses something is done at its own words only
             things += [word for _, field, _ in act.effect for word in words_of.get(field, ())]
             verbs |= {verb for group in TABLES["same"] if not verbs.isdisjoint(group) for verb in group}
         spoken[name] = which, things, verbs

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agent_envs.datasets.helpdesk.generated.book import OUTSIDE_RULE
-from agent_envs.datasets.helpdesk.generated.domain import PHRASES, Device, value_key
-from agent_envs.datasets.helpdesk.generated.rules import Facts, Section
+from agent_envs.datasets.helpdesk.generated.book import OUTSIDE_RULE, Section
+from agent_envs.datasets.helpdesk.generated.domain import PHRASES, Device
+from agent_envs.datasets.helpdesk.generated.rules import Facts, value_key
 from agent_envs.datasets.helpdesk.generated.solving import Wish, WishFacts, amount_of
 from agent_envs.envs.helpdesk.customer import Customer
 from agent_envs.envs.helpdesk.desk import agreement

@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from agent_envs.datasets.helpdesk.generated.domain import Act, Ask, Domain, Value
+from agent_envs.datasets.helpdesk.generated.domain import Act, Ask, Domain
+from agent_envs.datasets.helpdesk.generated.rules import Value
 from agent_envs.envs.helpdesk.phrases import PATTERNS, TABLES, Phrases, has, indexed, plain, says, sentences, signs
 
 _CUES = indexed(TABLES["cues"])

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent_envs.datasets.helpdesk.generated.book import frames
-from agent_envs.datasets.helpdesk.generated.domain import Act, Device, Domain, Value
+from agent_envs.datasets.helpdesk.generated.domain import Act, Device, Domain
+from agent_envs.datasets.helpdesk.generated.rules import Value
 from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask, Request, Wish
 from agent_envs.envs.helpdesk.desk import Desk
 

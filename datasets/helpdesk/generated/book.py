@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from agent_envs.datasets.generated_tasks import Draws, shuffled
 from agent_envs.datasets.helpdesk.generated.domain import PACKAGE, PHRASES, Act, Condition, Domain
-from agent_envs.datasets.helpdesk.generated.rules import Chain, Link, Section, Share
+from agent_envs.datasets.helpdesk.generated.rules import Chain, Facts, Link, Share
 from agent_envs.files import table
 
 BUCKETS = {"train": tuple(range(8)), "validation": (8,), "test": (9,), "twins": (9,), "new": tuple(range(10))}
@@ -46,6 +46,35 @@ class Level(NamedTuple):
 LEVELS = {int(level): Level(**row) for level, row in table(PACKAGE, "levels.json").items()}
 
 
+class Section(NamedTuple):
+    """The rules about one act."""
+
+    number: int
+    act: Act
+    chains: tuple[Chain, ...]
+    share: Share | None
+
+    def reason(self, facts: Facts) -> str:
+        """Return the number of the rule that forbids the act, "" if none does."""
+        return self.barred_by(self.held(facts))
+
+    def held(self, facts: Facts) -> list[int]:
+        """Return how many links of each chain hold, all facts being set."""
+        return [chain.counts(facts)[0] for chain in self.chains]
+
+    def barred_by(self, counts: Sequence[int]) -> str:
+        """Return the reason if so many links of each chain hold."""
+        barring = (chain.first for chain, count in zip(self.chains, counts, strict=True) if count % 2)
+        return next((f"{self.number}.{first}" for first in barring), "")
+
+    def links(self) -> Iterator[Link]:
+        """Yield every condition that its rules depend on."""
+        for chain in self.chains:
+            yield from chain.links
+        if self.share is not None:
+            yield self.share.link
+
+
 class Book(NamedTuple):
     """A rule book."""
 
@@ -68,9 +97,9 @@ def draw_book(draws: Draws, domain: Domain, level: int, split: str) -> Book:
     earlier = [act.name for act in acts] if features.history else []
     sections = [_section(draws, domain, act, number, features, split, earlier) for number, act in enumerate(acts, 2)]
     if features.devices and domain.device:
-        plain = features._replace(links=2, chains=2, hidden=False, amounts=False)
+        short = features._replace(links=2, chains=2)
         for act in shuffled(draws, list(domain.device.acts.values()))[:3]:
-            sections.append(_section(draws, domain, act, len(sections) + 2, plain, split, ()))
+            sections.append(_section(draws, domain, act, len(sections) + 2, short, split, earlier))
     return Book({section.act.name: section for section in sections}, _written(draws, domain, sections, features, split))
 
 
@@ -97,7 +126,7 @@ def _any_section(
         by_scope.setdefault(found.scope, []).append(found)
     history = [condition for condition in by_scope.pop("day", []) if condition.field in earlier]
     asked = by_scope.pop("ask", []) * level.hidden
-    weights = [scope for scope in by_scope for _ in range(_SCOPES[scope])]
+    weighted = [conditions for scope, conditions in by_scope.items() for _ in range(_SCOPES[scope])]
     lengths = shuffled(draws, [level.links, *(draws.between(1, level.links) for _ in range(level.chains - 1))])
     hidden = (-1, -1)  # the place of what the customer is asked: in two of three an even one, where it can bar
     if asked:
@@ -105,20 +134,22 @@ def _any_section(
         hidden = (lengths.index(level.links), draws.pick(places))
     used: set[tuple[str, str]] = set()
 
+    def unused(conditions: Sequence[Condition]) -> Condition | None:
+        for condition in (draws.pick(conditions), draws.pick(conditions)):
+            if (key := (condition.scope, condition.field)) not in used:
+                used.add(key)
+                return condition
+        return None
+
     def visible(tries: int) -> Condition | None:
-        conditions = (_unused(draws, by_scope[draws.pick(weights)], used) for _ in range(tries))
-        return next(filter(None, conditions), None)
+        return next(filter(None, (unused(draws.pick(weighted)) for _ in range(tries))), None)
 
     chains = []
     for place, length in enumerate(lengths):
         links: list[Link] = []
         for position in range(length):
-            condition: Condition | None = None
-            if (place, position) == hidden:
-                condition = _unused(draws, asked, used)
-            elif history and draws.between(1, 6) == 1:
-                condition = _unused(draws, history, used)
-            condition = condition or visible(6)
+            seldom = asked if (place, position) == hidden else history * (bool(history) and draws.between(1, 6) == 1)
+            condition = (unused(seldom) if seldom else None) or visible(6)
             if condition is None:
                 break
             links.append(Link(condition, draws.pick(condition.values)))
@@ -129,15 +160,6 @@ def _any_section(
         high, low = shuffled(draws, _SHARES)[:2]
         share = Share(Link(tested, draws.pick(tested.values)), high, low)
     return Section(number, act, tuple(chains), share)
-
-
-def _unused(draws: Draws, conditions: Sequence[Condition], used: set[tuple[str, str]]) -> Condition | None:
-    """Return a condition on a field that the section has not tested, None if there is none."""
-    for condition in (draws.pick(conditions), draws.pick(conditions)):
-        if (key := (condition.scope, condition.field)) not in used:
-            used.add(key)
-            return condition
-    return None
 
 
 def _varied(draws: Draws, section: Section) -> Section:

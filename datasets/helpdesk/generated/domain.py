@@ -6,81 +6,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, NamedTuple
 
-from agent_envs.datasets.generated_tasks import Draws
+from agent_envs.datasets.helpdesk.generated.rules import Condition, Field, Value, value_key
 from agent_envs.files import table
 
 PACKAGE = "agent_envs.datasets.helpdesk"
 PHRASES = table(PACKAGE, "phrases.json")
-
-Value = str | int | bool
-"""A value of a row; a date is its distance from today in days until the row is shown."""
-
-
-class Field(NamedTuple):
-    """What a field of a row may be: one of some values, or an integer in a range (of days from today, for a date)."""
-
-    name: str
-    kind: str
-    """"words", "flag", "number" or "date"."""
-    values: tuple[Value, ...]
-    """The words, or the lowest and the highest integer."""
-
-    @property
-    def possible(self) -> Sequence[Value]:
-        """All values that it may have."""
-        if self.kind in ("number", "date"):
-            return range(int(self.values[0]), int(self.values[1]) + 1)
-        return self.values
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Condition:
-    """What a rule may depend on: a test of one field with one of several values."""
-
-    scope: str
-    """"customer", "item", "catalogue", "ask" or "day"."""
-    field: str
-    test: str
-    values: tuple[Value, ...]
-    say: str | Mapping[str, str]
-    term: str
-    acts: tuple[str, ...]
-    options: Field
-    """What the field may be."""
-
-    def clause(self, value: Value) -> str:
-        """Return the words for the test with a value."""
-        return self.say.replace("{n}", str(value)) if isinstance(self.say, str) else self.say[value_key(value)]
-
-    def holds(self, actual: Value, value: Value) -> bool:
-        """Return whether a field that is `actual` meets the test with a value."""
-        if self.test == "is":
-            return actual == value
-        number = -int(actual) if self.test.startswith("days_since") else int(actual)
-        sign = self.test[-1]
-        return number > int(value) if sign == ">" else number < int(value) if sign == "<" else number >= int(value)
-
-    def draw(self, draws: Draws, value: Value, holds: bool) -> Value:
-        """Draw what the field is so that the test holds or fails; integers are beside the border half of the time."""
-        possible = self.options.possible
-        if not isinstance(possible, range):
-            return draws.pick([found for found in possible if self.holds(found, value) == holds])
-        past = self.test.startswith("days_since")  # dates are counted from today on
-        above = (self.test[-1] == ">") != past
-        border = (-int(value) if past else int(value)) + above
-        if above == holds:
-            return border if draws.between(0, 1) else draws.between(border, possible[-1])
-        return border - 1 if draws.between(0, 1) else draws.between(possible[0], border - 1)
-
-
-def value_key(value: Value) -> str:
-    """Return a value as the key of an object in JSON."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Ask(NamedTuple):
@@ -123,6 +58,10 @@ class Act:
     asks: tuple[Ask, ...]
     effect: tuple[tuple[str, str, Value], ...]
     amount: Amount | None
+    say: str = ""
+    """What the customer says when it is done to a device."""
+    final: bool = False
+    """Whether something is lost by it."""
 
     def words(self, verb: str, item: str, asked: Mapping[str, Value] = {}) -> str:
         """Return the words for doing it to an item, with what is asked for as far as it follows the object."""
@@ -159,15 +98,11 @@ class Device:
     wishes: tuple[str, ...]
     reads: Mapping[str, Read]
     acts: Mapping[str, Act]
-    said: Mapping[str, str]
-    """What the customer says when an act is done."""
-    final: tuple[str, ...]
-    """The acts that lose something."""
 
     def remedy(self, field: str) -> Act:
         """Return the act that sets a field right and loses nothing."""
         wanted = ("set", field, self.works[field])
-        return next(act for name, act in self.acts.items() if wanted in act.effect and name not in self.final)
+        return next(act for act in self.acts.values() if wanted in act.effect and not act.final)
 
     def remedies(self, row: Mapping[str, Value]) -> list[Act]:
         """Return the acts that set right what is wrong with a device."""
@@ -183,19 +118,19 @@ class Domain:
     names: tuple[str, ...]
     customer: Kind
     item: Kind
-    catalogue: Kind | None
     label: str
     labels: tuple[str, ...]
     described: str
     acts: Mapping[str, Act]
     conditions: tuple[Condition, ...]
     outside: tuple[str, ...]
-    at_odds: tuple[tuple[str, str], ...]
+    catalogue: Kind | None = None
+    device: Device | None = None
+    at_odds: tuple[tuple[str, str], ...] = ()
     """Acts of which nobody wants one where the other was refused."""
-    lasting: tuple[str, ...]
+    lasting: tuple[str, ...] = ()
     """What is asked for that is the same in all wishes of a customer."""
-    device: Device | None
-    unseen: bool
+    unseen: bool = False
     """Whether only the split "new" has it."""
 
     def fields(self, scope: str) -> Mapping[str, Field]:
@@ -226,24 +161,15 @@ def load_domain(name: str) -> Domain:
     """Return a domain that is shipped."""
     raw = table(PACKAGE, f"domains/{name}.json")
     kinds = {
-        key: Kind(raw[key]["noun"], raw[key]["plural"], raw[key].get("id", ""), _fields(raw[key]["fields"]))
-        for key in ("customer", "item", "catalogue")
-        if key in raw
+        scope: Kind(raw[scope]["noun"], raw[scope]["plural"], raw[scope].get("id", ""), _fields(raw[scope]["fields"]))
+        for scope in ("customer", "item", "catalogue")
+        if scope in raw
     }
-    acts = {key: _act(key, act, act["effect"]) for key, act in raw["acts"].items()}
-    return Domain(
-        name=name,
-        acts=acts,
-        conditions=tuple(found for entry in raw["conditions"] for found in _conditions(entry, kinds, acts)),
-        device=_device(raw["device"]) if "device" in raw else None,
-        unseen=raw.get("unseen", False),
-        customer=kinds["customer"],
-        item=kinds["item"],
-        catalogue=kinds.get("catalogue"),
-        **{key: raw[key] for key in ("shop", "names", "outside")},
-        **{key: raw.get(key, ()) for key in ("at_odds", "lasting")},
-        **{key: raw["item"][key] for key in ("label", "labels", "described")},
-    )
+    acts = {key: _act(key, act) for key, act in raw["acts"].items()}
+    device = _device(raw["device"]) if "device" in raw else None
+    conditions = tuple(found for entry in raw["conditions"] for found in _conditions(entry, kinds, acts))
+    called = {key: raw["item"][key] for key in ("label", "labels", "described")}
+    return Domain(**raw | kinds | called | {"name": name, "acts": acts, "conditions": conditions, "device": device})
 
 
 def _fields(raw: Mapping[str, Any]) -> dict[str, Field]:
@@ -257,43 +183,31 @@ def _fields(raw: Mapping[str, Any]) -> dict[str, Field]:
     return fields
 
 
-def _act(name: str, raw: Mapping[str, Any], effect: tuple[tuple[str, str, Value], ...]) -> Act:
+def _act(name: str, raw: Mapping[str, Any]) -> Act:
     asks = tuple(Ask(key, **ask) for key, ask in raw.get("asks", {}).items())
     amount = Amount(**raw["amount"]) if "amount" in raw else None
-    return Act(name, raw["verbs"], raw["done"], raw["object"], raw.get("needs", {}), asks, effect, amount)
+    return Act(**{"needs": {}, **raw, "name": name, "asks": asks, "amount": amount})
 
 
 def _device(raw: Mapping[str, Any]) -> Device:
-    does = raw["does"]
-    return Device(
-        fields=_fields(raw["fields"]),
-        reads={name: Read(**read) for name, read in raw["reads"].items()},
-        acts={
-            name: _act(name, act, tuple(("set", *cell) for cell in act["effect"].items())) for name, act in does.items()
-        },
-        said={name: act["say"] for name, act in does.items()},
-        final=tuple(name for name, act in does.items() if act.get("final")),
-        **{key: raw[key] for key in ("noun", "works", "wishes")},
-    )
+    sets = {name: tuple(("set", *cell) for cell in act["effect"].items()) for name, act in raw["does"].items()}
+    acts = {name: _act(name, {**act, "effect": sets[name]}) for name, act in raw["does"].items()}
+    reads = {name: Read(**read) for name, read in raw["reads"].items()}
+    return Device(raw["noun"], _fields(raw["fields"]), raw["works"], raw["wishes"], reads, acts)
 
 
 def _conditions(raw: Mapping[str, Any], kinds: Mapping[str, Kind], acts: Mapping[str, Act]) -> Iterator[Condition]:
     """Yield a condition, or one for each act that asks what it tests: each has values of its own, which can decide."""
     scope, _, name = raw["on"].partition(".")
     only: tuple[str, ...] = raw.get("acts", tuple(acts))
-    fields = [(only, Field(name, "number", (0, 9)))]
+    fields = [(only, kinds[scope].fields[name] if scope in kinds else Field(name, "number", (0, 9)))]
     if scope == "ask":
         asks = [(act, ask) for act in only for ask in acts[act].asks if ask.name == name]
         fields = [((act,), Field(name, "words", ask.values)) for act, ask in asks]
-    elif scope in kinds:
-        fields = [(only, kinds[scope].fields[name])]
     say = raw["say"]
     for of_acts, field in fields:
         keys = {value_key(value): value for value in field.values}
         values = tuple(keys[key] for key in say if key in keys) if isinstance(say, dict) else raw["values"]
         one = Condition(scope, name, raw["test"], values, say, raw.get("term", ""), of_acts, field)
-        possible = field.possible
-        if raw["test"] != "is":  # a comparison, which holds on one side of a number
-            possible = (possible[0], possible[-1])
-        if decide := [value for value in values if len({one.holds(actual, value) for actual in possible}) == 2]:
+        if decide := [value for value in values if len({one.holds(actual, value) for actual in field.values}) == 2]:
             yield replace(one, values=tuple(decide))

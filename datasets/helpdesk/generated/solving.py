@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Any, NamedTuple
 
-from agent_envs.datasets.helpdesk.generated.book import OUTSIDE_RULE, Book
-from agent_envs.datasets.helpdesk.generated.domain import Condition, Domain, Value
-from agent_envs.datasets.helpdesk.generated.rules import Facts, Section
+from agent_envs.datasets.helpdesk.generated.book import OUTSIDE_RULE, Book, Section
+from agent_envs.datasets.helpdesk.generated.domain import Domain
+from agent_envs.datasets.helpdesk.generated.rules import Condition, Facts, Value
 
 Rows = dict[str, dict[str, dict[str, Any]]]
 """The rows of each scope ("customer", "item", "catalogue") by id; dates are days from today."""

@@ -14,18 +14,9 @@ from datetime import date, timedelta
 from typing import Any, ClassVar
 
 from agent_envs.datasets.generated_tasks import Draws, GeneratedTasks, parse_families, parse_range, shuffled, stream
-from agent_envs.datasets.helpdesk.generated.book import LEVELS, draw_book
-from agent_envs.datasets.helpdesk.generated.domain import (
-    PHRASES,
-    Act,
-    Condition,
-    Device,
-    Domain,
-    Value,
-    domain_names,
-    load_domain,
-)
-from agent_envs.datasets.helpdesk.generated.rules import Section
+from agent_envs.datasets.helpdesk.generated.book import LEVELS, Section, draw_book
+from agent_envs.datasets.helpdesk.generated.domain import PHRASES, Act, Device, Domain, domain_names, load_domain
+from agent_envs.datasets.helpdesk.generated.rules import Condition, Value
 from agent_envs.datasets.helpdesk.generated.solving import HelpDeskTask, Request, Rows, Solution, Wish, WishFacts, solve
 
 DEFAULT_LEVEL = "1-8"
