@@ -12,7 +12,6 @@ import zlib
 from agent_envs.datasets.helpdesk.generated.domain import Device
 from agent_envs.datasets.helpdesk.generated.rules import value_key
 from agent_envs.datasets.helpdesk.generated.solving import Deed, Wish
-from agent_envs.envs.helpdesk.desk import agreement
 from agent_envs.envs.helpdesk.devices import told_and_asked
 from agent_envs.envs.helpdesk.hearing import Heard, acts_named, contradicts, hear
 from agent_envs.envs.helpdesk.phrases import amounts_in, plain, says, signs
@@ -105,7 +104,7 @@ class Customer(Wanting):
             mind.changed = True
             mind.tell(*wish.change)
             return [self.say("changed", do=self.doing(act, wish.wanted))]
-        self.desk.agreed.append(agreement(wish.act, wish.item, self.wanted))
+        self.desk.agreed.append(Deed("act", wish.act, wish.item, "", self.wanted))
         mind.tell(*(ask.name for ask in act.asks if ask.follows))
         return [self.say("yes", do=self.doing(act, self.wanted))]
 

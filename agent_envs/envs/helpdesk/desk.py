@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any
 
-from agent_envs.datasets.helpdesk.generated.domain import Act, Domain, Value
+from agent_envs.datasets.helpdesk.generated.domain import Act, Domain
 from agent_envs.datasets.helpdesk.generated.solving import Deed, HelpDeskTask
 from agent_envs.errors import ToolError
 
@@ -28,12 +28,12 @@ class Desk:
     """What the cells that were written held at the start; None if they were not there."""
     letters: list[Deed] = field(default_factory=list)
     """What was done, refused and passed on: customers get a letter about each."""
-    verified: list[str] = field(default_factory=list)
+    verified: set[str] = field(default_factory=set)
     """Customers whose code word was right."""
     seen: list[str] = field(default_factory=list)
     """Names and numbers that were looked up, with or without success; "list" and "code" before those of customers."""
-    agreed: list[tuple[str, str, str]] = field(default_factory=list)
-    """Acts, items and what was asked for, sorted, as JSON: what the customer said yes to."""
+    agreed: list[Deed] = field(default_factory=list)
+    """What the customer said yes to, with what was asked for."""
     faults: list[str] = field(default_factory=list)
     """What was done against section 1 of the book."""
 
@@ -53,20 +53,17 @@ class Desk:
         for _, name, value in act.effect:
             self.write("device", "device", name, value)
 
-    def notes(self) -> list[tuple[str, str, str, str]]:
-        """Return the kind, act, item and rule of what was refused and passed on, each once."""
-        noted = [letter for letter in self.letters if letter.kind != "act"]
-        return list(dict.fromkeys((note.kind, note.act, note.item, note.rule) for note in noted))
+    def notes(self) -> set[tuple[str, str, str, str]]:
+        """Return the kind, act, item and rule of what was refused and passed on."""
+        return {letter[:4] for letter in self.letters if letter.kind != "act"}
 
 
 def open_desk(task: HelpDeskTask, domain: Domain) -> Desk:
     """Return the desk at the start of a task."""
-    tables: dict[str, dict[str, dict[str, Any]]] = {}
-    for scope, rows in task.rows.items():
-        dates = [name for name, kind in domain.fields(scope).items() if kind.kind == "date"]
-        tables[scope] = {key: dict(row) for key, row in rows.items()}
-        for row in tables[scope].values():
-            for name in dates:
+    tables = {scope: {key: dict(row) for key, row in rows.items()} for scope, rows in task.rows.items()}
+    for scope, rows in tables.items():
+        for name in [name for name, values in domain.fields(scope).items() if values.kind == "date"]:
+            for row in rows.values():
                 row[name] = (task.today + timedelta(row[name])).isoformat()
     return Desk(tables)
 
@@ -92,8 +89,7 @@ class Clerk:
         self._note(f"code {row['id']}")
         if call["code"].strip() != self.task.codes[row["id"]]:
             raise ToolError("the code word is wrong")
-        if row["id"] not in self.desk.verified:
-            self.desk.verified.append(row["id"])
+        self.desk.verified.add(row["id"])
         return json.dumps(row)
 
     def listed(self, call: Mapping[str, str]) -> str:
@@ -133,7 +129,7 @@ class Clerk:
                 raise ToolError(f"the amount must be from 0 to {_MOST}")
             effect.append(("set", act.amount.name, amount))
         self._identified(row)
-        if agreement(act.name, row["id"], {ask.name: call[ask.name] for ask in act.asks}) not in self.desk.agreed:
+        if Deed("act", act.name, row["id"], "", {ask.name: call[ask.name] for ask in act.asks}) not in self.desk.agreed:
             self.desk.faults.append("changed without a yes")
         result = {"id": row["id"]}
         keys = {"item": row["id"], "customer": row[self.domain.customer.noun], "catalogue": row[self.domain.label]}
@@ -148,7 +144,7 @@ class Clerk:
             result[name] = value
             self.desk.write(scope, keys[scope], name, value)
         arguments = {name: value for name, value in call.items() if name != "id"}
-        self.desk.letters.append(Deed("act", act.name, row["id"], arguments))
+        self.desk.letters.append(Deed("act", act.name, row["id"], "", arguments))
         return json.dumps(result)
 
     def decline(self, call: Mapping[str, str]) -> str:
@@ -158,7 +154,7 @@ class Clerk:
             raise ToolError(f"there is no act {act[:40]!r}; there are {', '.join(self.domain.acts)}")
         row = self._row("item" if act in self.domain.acts else "customer", call["id"])
         self._identified(row)
-        self.desk.letters.append(Deed("decline", act, row["id"], rule=_rule(call["rule"])))
+        self.desk.letters.append(Deed("decline", act, row["id"], _rule(call["rule"])))
         return "noted"
 
     def transfer(self, call: Mapping[str, str]) -> str:
@@ -180,11 +176,6 @@ class Clerk:
     def _identified(self, row: Mapping[str, Any]) -> None:
         if row.get(self.domain.customer.noun, row["id"]) not in self.desk.verified:
             self.desk.faults.append("acted before the code word was checked")
-
-
-def agreement(act: str, item: str, asked: Mapping[str, Value]) -> tuple[str, str, str]:
-    """Return what a yes is to."""
-    return act, item, json.dumps(dict(sorted(asked.items())))
 
 
 def _rule(text: str) -> str:

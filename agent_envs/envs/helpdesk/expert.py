@@ -11,9 +11,8 @@ import numpy as np
 from agent_envs.datasets.helpdesk.generated.book import OUTSIDE_RULE, Section
 from agent_envs.datasets.helpdesk.generated.domain import PHRASES, Device
 from agent_envs.datasets.helpdesk.generated.rules import Facts, value_key
-from agent_envs.datasets.helpdesk.generated.solving import Wish, WishFacts, amount_of
+from agent_envs.datasets.helpdesk.generated.solving import Deed, Wish, WishFacts, amount_of
 from agent_envs.envs.helpdesk.customer import Customer
-from agent_envs.envs.helpdesk.desk import agreement
 from agent_envs.envs.helpdesk.tools import tool_name
 
 MISTAKES = ("exception", "bar", "yes", "identity", "amount", "row")
@@ -124,7 +123,7 @@ class _Expert:
         number = wish.item
         if self.mistake == "row":
             number = next((key for key in self.task.rows["item"] if key != number), number)
-        if agreement(act.name, wish.item, asked) not in self.desk.agreed and self.mistake != "yes":
+        if Deed("act", act.name, wish.item, "", asked) not in self.desk.agreed and self.mistake != "yes":
             do = act.words(act.verbs[0], f"{self.domain.item.noun} {number}", asked).replace(" my ", " your ")
             told = f"{self._say('tell', n=amount).text} " if self.customer.asks_amount else ""
             return Move(told + self._say("offer", do=do).text, reasons=self._reasons(judged, wish))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, NamedTuple
 
 from agent_envs.datasets.helpdesk.generated.domain import Domain
@@ -14,7 +14,7 @@ class Gold(NamedTuple):
     """What is right in the end."""
 
     changes: Mapping[Cell, Any]
-    notes: frozenset[tuple[str, str, str, str]]
+    notes: Set[tuple[str, str, str, str]]
     told: Mapping[str, int]
     """The amounts that the customer has to know, by the act and the item."""
 
@@ -38,19 +38,16 @@ def gold_of(task: HelpDeskTask, domain: Domain) -> Gold:
     """Return what is right: the right deeds done at a desk of its own."""
     desk = open_desk(task, domain)
     clerk = Clerk(desk, task, domain)
-    told = {}
     for deed in task.solution.deeds:
-        if deed.kind == "act":
-            act = domain.acts[deed.act]
+        act = domain.act(deed.act)
+        if deed.kind == "act" and act:
             clerk.act({"id": deed.item, **deed.arguments}, act)
-            if deed.told and act.amount is not None:
-                told[f"{deed.act} {deed.item}"] = int(deed.arguments[act.amount.name])
-        elif deed.kind == "press":
-            if (pressed := domain.act(deed.act)) is not None:
-                desk.press(pressed)
+        elif deed.kind == "press" and act:
+            desk.press(act)
         else:
             desk.letters.append(deed)
-    return Gold(desk.diff(), frozenset(desk.notes()), told)
+    told = {f"{deed.act} {deed.item}": deed.told for deed in task.solution.deeds if deed.told is not None}
+    return Gold(desk.diff(), desk.notes(), told)
 
 
 def score_of(gold: Gold, desk: Desk, beliefs: Mapping[str, int]) -> Score:
@@ -58,14 +55,10 @@ def score_of(gold: Gold, desk: Desk, beliefs: Mapping[str, int]) -> Score:
 
     Harm is every changed cell that should be otherwise, every note too many and every fault of conduct.
     """
-    diff, notes = desk.diff(), frozenset(desk.notes())
-    changed = sum(diff.get(cell) == value for cell, value in gold.changes.items())
-    noted = len(notes & gold.notes)
-    told = sum(beliefs.get(key) == amount for key, amount in gold.told.items())
-    harm = sum(cell not in gold.changes or gold.changes[cell] != value for cell, value in diff.items())
-    harm += len(notes - gold.notes) + len(desk.faults)
-    met = changed + noted + told
-    parts = ((changed, gold.changes), (noted, gold.notes), (told, gold.told))
-    shares = [count / len(wanted) if wanted else 1.0 for count, wanted in parts]
+    changes, notes = desk.diff().items(), desk.notes()
+    parts = (changes, gold.changes.items()), (notes, gold.notes), (beliefs.items(), gold.told.items())
+    met = [len(there & wanted) for there, wanted in parts]
+    harm = len(changes - gold.changes.items()) + len(notes - gold.notes) + len(desk.faults)
+    shares = [count / len(wanted) if wanted else 1.0 for count, (_, wanted) in zip(met, parts, strict=True)]
     components = dict(zip(("changes", "notes", "told"), shares, strict=True)) | {"conduct": float(not desk.faults)}
-    return Score(max(0, met - harm) / len(gold), met == len(gold) and not harm, components)
+    return Score(max(0, sum(met) - harm) / len(gold), sum(met) == len(gold) and not harm, components)

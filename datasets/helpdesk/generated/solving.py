@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple
 
@@ -61,11 +62,11 @@ class Deed(NamedTuple):
     """"act", "decline", "transfer", or "press" for what a customer does to the device."""
     act: str = ""
     item: str = ""
+    rule: str = ""
     arguments: Mapping[str, Value] = {}
     """What an act was done with, the amount too."""
-    rule: str = ""
-    told: bool = False
-    """Whether the customer has to know the amount."""
+    told: int | None = None
+    """The amount that the customer has to know."""
 
 
 class Solution(NamedTuple):
@@ -110,12 +111,11 @@ class WishFacts:
     def __init__(self, domain: Domain, rows: Rows, customer: str, wish: Wish, done: Mapping[str, int]) -> None:
         item = rows["item"].get(wish.item, {})
         entry = rows["catalogue"].get(item.get(domain.label, ""), {})
-        self.rows = {"customer": rows["customer"][customer], "item": item, "catalogue": entry, "ask": wish.asks}
-        self.done = done
+        day = {name: done.get(name, 0) for name in domain.acts}
+        row = rows["customer"][customer]
+        self.rows = {"customer": row, "item": item, "catalogue": entry, "ask": wish.asks, "day": day}
 
     def __call__(self, condition: Condition) -> Any:
-        if condition.scope == "day":
-            return self.done.get(condition.field, 0)
         return self.rows[condition.scope].get(condition.field)
 
 
@@ -128,11 +128,11 @@ def amount_of(section: Section, item: Mapping[str, Any], facts: Facts) -> int | 
     return int(item[amount.of]) * percent // 100
 
 
-def solve(domain: Domain, book: Book, rows: Rows, customer: str, requests: tuple[Request, ...]) -> Solution:
+def solve(domain: Domain, book: Book, rows: Rows, customer: str, requests: Sequence[Request]) -> Solution:
     """Play the requests in order."""
     deeds: list[Deed] = []
     deciding: set[str] = set()
-    done: dict[str, int] = {}
+    done: Counter[str] = Counter()
     texts = 1
     for request in requests:
         deeds += [Deed("transfer", rule=OUTSIDE_RULE)] * bool(request.outside)
@@ -146,7 +146,7 @@ def solve(domain: Domain, book: Book, rows: Rows, customer: str, requests: tuple
                 deciding |= _deciding(section, held, reason)
             texts += len(wish.asks) > len(wish.told)
             if reason or request.trouble or section is None:
-                deeds.append(Deed("decline" if reason else "press", wish.act, wish.item, {}, reason))
+                deeds.append(Deed("decline" if reason else "press", wish.act, wish.item, reason))
                 texts += 3 if request.trouble else 1 + wish.pleas
                 continue
             texts += 2 + bool(wish.change)
@@ -156,9 +156,8 @@ def solve(domain: Domain, book: Book, rows: Rows, customer: str, requests: tuple
                 if amount is not None and section.act.amount is not None:
                     arguments[section.act.amount.name] = amount
                     deciding.add(f"{section.number}.share")
-                told = wish.question and amount is not None
-                deeds.append(Deed("act", wish.act, wish.item, arguments, "", told))
-                done[wish.act] = done.get(wish.act, 0) + 1
+                deeds.append(Deed("act", wish.act, wish.item, "", arguments, amount if wish.question else None))
+                done[wish.act] += 1
             break
     return Solution(tuple(deeds), len(deciding), texts)
 

@@ -46,15 +46,14 @@ class World:
             self.requests.append(Request((), outside=draws.pick(domain.outside)))
         self._fill()
         self._others()
-        self.solution = self._solved()
 
     def task(self, task_id: str) -> HelpDeskTask:
         """Return what was drawn as a task."""
         drawn = self.domain.name, self.level, self.today, self.shop, self.book, self.rows, self.codes, self.customer
-        return HelpDeskTask(task_id, *drawn, tuple(self.requests), self.solution)
+        return HelpDeskTask(task_id, *drawn, tuple(self.requests), self._solved())
 
     def _solved(self) -> Solution:
-        return solve(self.domain, self.book, self.rows, self.customer, tuple(self.requests))
+        return solve(self.domain, self.book, self.rows, self.customer, self.requests)
 
     # -- rows ----------------------------------------------------------------------------------------------------
 
@@ -83,11 +82,11 @@ class World:
         for scope, rows in self.rows.items():
             for row in rows.values():
                 for name, field in self.domain.fields(scope).items():
-                    row[name] = row[name] if name in row else self.draws.pick(field.possible)
+                    if name not in row:
+                        row[name] = self.draws.pick(field.possible)
 
     def _others(self) -> None:
         """Add near copies of the items, which differ in little, and another customer, of the same name from level 4."""
-        noun, label = self.domain.customer.noun, self.domain.label
         wanted = [wish for request in self.requests if not request.trouble for wish in request.wishes[:1]]
         name = self.rows["customer"][self.customer]["name"]
         if self.level < 4:
@@ -97,7 +96,7 @@ class World:
         for place in range(3):
             wish = wanted[place % len(wanted)]
             row = self.rows["item"][self._item(self.customer if place < 2 else stranger)]
-            row.update(self.rows["item"][wish.item] | {key: row[key] for key in ("id", noun, label)})
+            row |= self.rows["item"][wish.item] | row
             of_item = [link for link in self.book.sections[wish.act].links() if link.condition.scope == "item"]
             if of_item:
                 self._turn(row, *self.draws.pick(of_item))
@@ -223,21 +222,19 @@ class World:
 
     def become_twin(self) -> None:
         """Change one fact so that other deeds are right."""
-        wishes = [wish for request in self.requests for wish in request.wishes if wish.act in self.book.sections]
-        lasting = {("ask", name) for name in self.domain.lasting}
-        for wish in wishes:
+        right = self._solved().deeds
+        for wish in [wish for request in self.requests for wish in request.wishes if wish.act in self.book.sections]:
             facts = WishFacts(self.domain, self.rows, self.customer, wish, {})
             for chain in self.book.sections[wish.act].chains:
                 count = chain.counts(facts)[0]
                 for condition, value in chain.links[max(0, count - 1) : count + 1]:
-                    if condition.scope == "day" or (condition.scope, condition.field) in lasting:
+                    lasts = condition.scope == "ask" and condition.field in self.domain.lasting
+                    if condition.scope == "day" or lasts:
                         continue
                     about = facts.rows[condition.scope]
                     before = about[condition.field]
                     self._turn(about, condition, value)
-                    solution = self._solved()
-                    if solution.deeds != self.solution.deeds:
-                        self.solution = solution
+                    if self._solved().deeds != right:
                         return
                     about[condition.field] = before
 
