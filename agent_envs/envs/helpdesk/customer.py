@@ -36,8 +36,7 @@ class Customer(Wanting):
         heard = hear(text, self.domain, self.act, self.values())
         mind.heard = heard.names()
         before, pleading = (mind.request, mind.wish), mind.refused
-        parts = self._take_in(text) if wish and wish.question else []
-        parts += self._settle()
+        parts = self._take_in(text) + self._settle()
         if pleading and mind.refused:
             parts += self._plead()
         if (mind.request, mind.wish) == before:
@@ -57,7 +56,7 @@ class Customer(Wanting):
                 if not fruit and len(mind.told) == known:
                     parts = self._ladder(parts)
         elif not mind.over:
-            parts += [part for fact in heard.asks if fact in ("name", "code") for part in self._tell(fact)]
+            parts += [self._tell(fact) for fact in heard.asks if fact in ("name", "code")]
         if not mind.over and mind.texts >= self.task.patience:
             mind.over = True
             parts = [self.say("go")]
@@ -72,8 +71,8 @@ class Customer(Wanting):
 
     def _take_in(self, text: str) -> list[str]:
         """Understand an amount: one alone, or one that its name stands before; later, what corrects it."""
-        amount = self.act.amount if self.act else None
-        if amount is None:
+        wish, amount = self.wish, self.act.amount if self.act else None
+        if not (wish and wish.question and amount):
             return []
         every, named = amounts_in(text, amount.words)
         amounts, believed = named if len(named) == 1 else every, self.mind.beliefs.get(self.key)
@@ -102,22 +101,22 @@ class Customer(Wanting):
             return [self.say("dropped"), *self._next_request()]
         if wish.change and not mind.changed:
             mind.changed = True
-            mind.tell(*wish.change)
+            mind.told.update(wish.change)
             return [self.say("changed", do=self.doing(act, wish.wanted))]
         self.desk.agreed.append(Deed("act", wish.act, wish.item, "", self.wanted))
-        mind.tell(*(ask.name for ask in act.asks if ask.follows))
+        mind.told.update(ask.name for ask in act.asks if ask.follows)
         return [self.say("yes", do=self.doing(act, self.wanted))]
 
     def _answers(self, heard: Heard) -> list[str]:
         parts = self._corrected() if heard.doubts else []
         if heard.confirms and not heard.asks:
-            self.mind.tell(*heard.confirms)
+            self.mind.told.update(heard.confirms)
             parts.append(self.say("right"))
         for fact in heard.asks:
             if fact == "wish" and not parts and len(heard.asks) == 1:
                 parts.append(self.wish_words("wish"))
             elif fact != "wish" and not (fact == "number" and parts and heard.doubts):
-                parts += self._tell(fact)
+                parts.append(self._tell(fact))
         return parts
 
     def _corrected(self) -> list[str]:
@@ -127,43 +126,41 @@ class Customer(Wanting):
         self.mind.corrected = True
         return [self.say("misread", x=self.wish.item)]
 
-    def _tell(self, fact: str) -> list[str]:
-        self.mind.tell(fact)
+    def _tell(self, fact: str) -> str:
+        self.mind.told.add(fact)
         if fact in ("name", "code"):
-            return [self.say(fact, x=self.values()[fact])]
+            return self.say(fact, x=self.values()[fact])
         if (device := self.device) and fact in device.reads:
             read = device.reads[fact]
-            return [read.say[value_key(self.desk.tables["device"]["device"][read.field])]]
+            return read.say[value_key(self.desk.tables["device"]["device"][read.field])]
         if self.act is None:
-            return [self.say("nothing")]
+            return self.say("nothing")
         if fact == "number":
             numbered = self.request.named == "number"
-            return [self.say("number", x=self.number) if numbered else self.say("no_number", x=self.item())]
-        said = [(ask.said(self.wanted[fact]), ask.follows) for ask in self.act.asks if ask.name == fact]
-        return [f"{words[0].upper()}{words[1:]}." if follows else words for words, follows in said]
+            return self.say("number", x=self.number) if numbered else self.say("no_number", x=self.item())
+        ask = next(ask for ask in self.act.asks if ask.name == fact)
+        words = ask.said(self.wanted[fact])
+        return f"{words[0].upper()}{words[1:]}." if ask.follows else words
 
     def _look_and_press(self, device: Device, text: str) -> list[str]:
         """Do to the device what a text says, and look at what it asks about."""
         mind, parts = self.mind, []
         told, asked = told_and_asked(text, device)
         for name in told or [mind.pending] * (bool(mind.pending) and says("agreeing", plain(text))):
-            act, asked_back = device.acts[name], mind.pending
-            mind.pending = ""
-            if act.final and asked_back != name:
-                mind.pending = name
+            act = device.acts[name]
+            mind.pending = name if act.final and mind.pending != name else ""
+            if mind.pending:
                 parts.append(self.say("really", do=act.words(act.verbs[0], "")))
                 continue
             if name != self.request.slack or name in mind.pressed:
                 self.desk.press(act)
             mind.pressed.append(name)
             fields = {field for _, field, _ in act.effect}
-            changed = [name for name, read in device.reads.items() if read.field in fields]
-            mind.told = [fact for fact in mind.told if fact not in changed]
+            mind.told -= {name for name, read in device.reads.items() if read.field in fields}
             mind.fruitless = 0
             parts.append(act.say)
-        for read in asked if mind.pending not in told else ():
-            parts += self._tell(read)
-        return [*parts, *self._tried(device)]
+        parts += [self._tell(read) for read in asked if mind.pending not in told]
+        return parts + self._tried(device)
 
     def _ladder(self, parts: list[str]) -> list[str]:
         """Return the reply to a text that led nowhere: every second time one fact more, else the wish again."""
@@ -176,10 +173,11 @@ class Customer(Wanting):
         untold = [fact for fact in facts if fact not in mind.told]
         if untold and mind.fruitless % 2 == 0:
             mind.volunteered += 1
-            return [*parts, *self._tell(untold[0])]
+            return [*parts, self._tell(untold[0])]
         if parts and not mind.settled:
             return parts
-        return [*(parts or [self.say("unclear")]), self.question() if mind.settled else self.wish_words("wish")]
+        again = self.question() if mind.settled else [self.wish_words("wish")]
+        return (parts or [self.say("unclear")]) + again
 
     # -- letters -------------------------------------------------------------------------------------------------
 
@@ -207,7 +205,7 @@ class Customer(Wanting):
                 return [] if pleading else [self.say("refused"), *self._plead()]
             mind.settled, mind.refused = True, False
             if {ask: letter.arguments[ask] for ask in wish.asks} == self.wanted:
-                return [self.say("settled"), *([self.question()] if self.asks_amount else [])]
+                return [self.say("settled"), *self.question()]
         return [self.say("surprised")]
 
     def _plead(self) -> list[str]:
@@ -230,7 +228,7 @@ class Customer(Wanting):
         if mind.request >= len(self.task.requests):
             mind.over = True
             return [self.say("bye")]
-        mind.told = [fact for fact in mind.told if fact != "number"]
+        mind.told.discard("number")
         return [self.say("next"), self.wish_words("wish")]
 
     def _tried(self, device: Device) -> list[str]:

@@ -22,7 +22,7 @@ class Mind:
     wish: int = 0
     read: int = 0
     """Letters settled."""
-    told: list[str] = field(default_factory=list)
+    told: set[str] = field(default_factory=set)
     """Facts said: "name", "code", and of this wish "number" and what it asks."""
     changed: bool = False
     """Whether the mind about this wish has been changed."""
@@ -55,12 +55,8 @@ class Mind:
         """Begin a wish."""
         self.changed = self.settled = self.refused = False
         self.pleas = self.fruitless = 0
-        self.told = [fact for fact in self.told if fact in ("name", "code", "number")]
+        self.told &= {"name", "code", "number"}
         self.pending = ""
-
-    def tell(self, *facts: str) -> None:
-        """Note that facts were said."""
-        self.told += [fact for fact in facts if fact not in self.told]
 
 
 class Wanting:
@@ -149,15 +145,13 @@ class Wanting:
         told = {name: wish.asks[name] for name in wish.told}
         parts = [self.say(key, do=self.doing(act, told))]
         parts += [ask.said(told[ask.name]) for ask in act.asks if not ask.follows and ask.name in told]
-        self.mind.tell(*told, *(["number"] if self.request.named == "number" else []))
-        if self.asks_amount:
-            parts.append(self.question())
-        return " ".join(parts)
+        self.mind.told.update(told, ["number"] * (self.request.named == "number"))
+        return " ".join(parts + self.question())
 
-    def question(self) -> str:
-        """Return the question for the amount, "" if the act has none."""
-        act = self.act
-        return self.pick(act.amount.questions) if act and act.amount else ""
+    def question(self) -> list[str]:
+        """Return the question for the amount if the customer waits for one."""
+        amount = self.act.amount if self.act else None
+        return [self.pick(amount.questions)] if amount and self.asks_amount else []
 
     def values(self) -> dict[str, str]:
         """Return the values of the facts, as an agent would say them."""
