@@ -88,22 +88,18 @@ class _Expert:
 
     def _look_up(self, section: Section, wish: Wish) -> Move | None:
         """Return what is still to be looked up or asked before a wish can be judged."""
-        seen, mind, noun = self.desk.seen, self.mind, tool_name(self.domain.item.noun)
-        if self.customer.request.named == "label":
-            if f"list {self.task.customer}" not in seen and wish.item not in seen:
-                return Move("", f"list_{tool_name(self.domain.item.plural)}", {"id": self.task.customer})
-            number = wish.item
-        else:
-            number = self.customer.number
+        seen, number = self.desk.seen, self.customer.number
+        if self.customer.request.named == "label" and not {f"list {self.task.customer}", number} & {*seen}:
+            return Move("", f"list_{tool_name(self.domain.item.plural)}", {"id": self.task.customer})
         if number not in seen:
-            return Move("", f"get_{noun}", {"id": number})
+            return Move("", f"get_{tool_name(self.domain.item.noun)}", {"id": number})
         if number != wish.item:
             return self._say("doubt", item=self.domain.item.noun)
         label = self.task.rows["item"][wish.item][self.domain.label]
         scopes = {link.condition.scope for link in section.links()}
         if "catalogue" in scopes and label not in seen and self.domain.catalogue:
             return Move("", f"get_{tool_name(self.domain.catalogue.noun)}", {"name": label})
-        untold = [ask.question for ask in section.act.asks if ask.name not in mind.told]
+        untold = [ask.question for ask in section.act.asks if ask.name not in self.mind.told]
         return Move(" ".join(untold)) if untold else None
 
     def _judge(self, section: Section, wish: Wish) -> Move:

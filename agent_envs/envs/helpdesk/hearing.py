@@ -20,7 +20,6 @@ from agent_envs.datasets.helpdesk.generated.rules import Value
 from agent_envs.envs.helpdesk.phrases import PATTERNS, TABLES, Phrases, has, indexed, plain, says, sentences, signs
 
 _CUES = indexed(TABLES["cues"])
-_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
 
 
 class Heard(NamedTuple):
@@ -60,11 +59,9 @@ def acts_named(domain: Domain) -> Phrases:
 @functools.lru_cache(maxsize=512)
 def _heard_of(domain: Domain, act: Act | None) -> tuple[Phrases, tuple[str, ...]]:
     """Return the phrases that count only while an act is wanted, and the facts that can be asked for."""
-    facts: dict[str, tuple[str, ...]] = dict(TABLES["facts"])
-    item, label = domain.item.noun, domain.label
-    facts["number"] += (f"{item} no.", f"which {item}", f"which {label}", f"name of the {label}", f"name of the {item}")
     asks = act.asks if act else ()
-    facts["name"] += (f"who is the {domain.customer.noun}", f"name of the {domain.customer.noun}")
+    nouns = {"item": domain.item.noun, "label": domain.label, "customer": domain.customer.noun}
+    facts = {fact: tuple(word.format(**nouns) for word in words) for fact, words in TABLES["facts"].items()}
     phrases: dict[str, Iterable[str]] = {}
     for ask in asks:
         noun = ask.name.replace("_", " ").removeprefix("extra ")
@@ -129,7 +126,7 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
             if len(asked) > 1 and (aside := PATTERNS["purpose"].match(sentence)):  # "To find the right one, may I"
                 later = signs(sentence[aside.end() :], phrases)
                 asked = [fact for fact in asked if not {f"?{fact}", f"??{fact}"}.isdisjoint(later)] or asked
-            asked = _one_of(asked, sentence, cues) if len(asked) > 1 else asked
+            asked = _one_of(asked, sentence, cues)
             if question:  # to choose from, or whether it is so
                 sole = not (asked or cued or wh or "close" in cues) and all(count == 1 for count in counts.values())
                 asked += [fact for fact, count in counts.items() if count > 1 or sole]
@@ -225,16 +222,17 @@ def _values_said(offer: str, ask: Ask) -> list[Value]:
     if not isinstance(ask.say, str):
         return []
     if not isinstance(ask.values[0], int):
-        aside = r"(?:\bnot|\binstead of|\brather than) (?:\w+ ){0,2}"
         others = {*TABLES["people"]}.difference(map(str, ask.values)) if "my {}" in ask.say else ()
         words = (*ask.values, *(f"your {person}" for person in others))
-        return [value for value in words if has(re.sub(aside + re.escape(str(value)), "", offer), str(value))]
+        return [
+            value for value in words if has(re.sub(TABLES["not this"] + re.escape(str(value)), "", offer), str(value))
+        ]
     unit = "".join(ask.say.partition("{}")[2].split()[:1]).removesuffix("s")
     said: list[Value] = []
     for found in PATTERNS["count"].finditer(PATTERNS["set aside"].sub("", offer)):
         count, word = int(found[1]) if found[1].isdigit() else 1, found[2].removesuffix("s")
         if word == unit:
             said.append(count)
-        elif found.string.endswith("by ", 0, found.start()) and {word, unit} <= _DAYS.keys():
-            said.append(count * _DAYS[word] // _DAYS[unit])
+        elif found.string.endswith("by ", 0, found.start()) and {word, unit} <= TABLES["days"].keys():
+            said.append(count * TABLES["days"][word] // TABLES["days"][unit])
     return said

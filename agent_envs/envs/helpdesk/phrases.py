@@ -123,9 +123,4 @@ def amounts_in(text: str, words: tuple[str, ...]) -> tuple[list[int], list[int]]
 @functools.lru_cache(maxsize=512)
 def _following(words: tuple[str, ...]) -> re.Pattern[str]:
     named = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
-    return re.compile(
-        rf"\bno (?:{named})(?!\w| waiver)|\bfree of charge\b|(?:won't|does not|doesn't|will not) cost\b"
-        r"|\bcosts? (?:you )?nothing\b|\b(?:it|that|this)(?:'s| is) free\b(?! to)"
-        rf"|(?<!\w)(?:{named})(?!\w)(?: for \d{{1,3}} \w+ \w+)?[^\d.?!\n]{{0,30}}?(?<![\d.])"
-        r"(\d{1,9})(?![\d%]|\s%|[.,]\d)"
-    )
+    return re.compile("|".join(TABLES["following"]) % {"named": named})

@@ -128,8 +128,7 @@ class World:
                 if features.moods:
                     dropped = not any(r.dropped for r in self.requests) and draws.between(1, 6) == 1
                     wish = self._changed(wish) if not dropped and draws.between(1, 3) == 1 else wish
-                if not dropped:
-                    self.done[act.name] += 1
+                self.done[act.name] += not dropped
                 wishes.append(wish)
                 break
             wishes.append(wish._replace(pleas=draws.between(0, 2)) if features.moods else wish)
