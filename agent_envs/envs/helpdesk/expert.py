@@ -131,12 +131,14 @@ class _Expert:
         """Return what each rule of a section tests and whether that holds, and which rule forbids the wish, if any."""
         facts, lines = self._facts(wish), []
         for chain in section.chains:
-            for number, link in enumerate(chain.links, chain.first):
-                actual, field = facts(link.condition), link.condition.field.replace("_", " ")
-                value = f"{abs(int(actual))} days" if link.condition.options.kind == "date" else value_key(actual)
+            for number, (condition, value) in enumerate(chain.links, chain.first):
+                actual, field = facts(condition), condition.field.replace("_", " ")
+                shown = f"{abs(int(actual))} days" if condition.options.kind == "date" else value_key(actual)
                 against = f" against {section.number}.{number - 1}" if number > chain.first else ""
-                holds = "yes" if link.holds(actual) else "no"
-                lines.append(f"{section.number}.{number}{against}: {link.clause}? {field} {value}, {holds}.")
+                test = (
+                    f"{condition.clause(value)}? {field} {shown}, {'yes' if condition.holds(actual, value) else 'no'}"
+                )
+                lines.append(f"{section.number}.{number}{against}: {test}.")
         return "\n".join([*lines, f"Rule {reason} forbids it." if reason else "No rule forbids it."])
 
     def _facts(self, wish: Wish) -> Facts:

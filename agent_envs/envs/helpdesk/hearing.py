@@ -223,10 +223,8 @@ def _values_said(offer: str, ask: Ask) -> list[Value]:
         return []
     if not isinstance(ask.values[0], int):
         others = {*TABLES["people"]}.difference(map(str, ask.values)) if "my {}" in ask.say else ()
-        words = (*ask.values, *(f"your {person}" for person in others))
-        return [
-            value for value in words if has(re.sub(TABLES["not this"] + re.escape(str(value)), "", offer), str(value))
-        ]
+        words, aside = (*ask.values, *(f"your {person}" for person in others)), TABLES["not this"]
+        return [value for value in words if has(re.sub(aside + re.escape(str(value)), "", offer), str(value))]
     unit = "".join(ask.say.partition("{}")[2].split()[:1]).removesuffix("s")
     said: list[Value] = []
     for found in PATTERNS["count"].finditer(PATTERNS["set aside"].sub("", offer)):

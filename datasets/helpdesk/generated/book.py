@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from agent_envs.datasets.generated_tasks import Draws, shuffled
@@ -67,12 +67,9 @@ class Section(NamedTuple):
         barring = (chain.first for chain, count in zip(self.chains, counts, strict=True) if count % 2)
         return next((f"{self.number}.{first}" for first in barring), "")
 
-    def links(self) -> Iterator[Link]:
-        """Yield every condition that its rules depend on."""
-        for chain in self.chains:
-            yield from chain.links
-        if self.share is not None:
-            yield self.share.link
+    def links(self) -> list[Link]:
+        """Return every condition that its rules depend on."""
+        return [link for chain in self.chains for link in chain.links] + ([self.share.link] if self.share else [])
 
 
 class Book(NamedTuple):
@@ -95,20 +92,19 @@ def draw_book(draws: Draws, domain: Domain, level: int, split: str) -> Book:
     features = LEVELS[level]
     acts = shuffled(draws, list(domain.acts.values()))[: features.acts]
     earlier = [act.name for act in acts] if features.history else []
-    sections = [_section(draws, domain, act, number, features, split, earlier) for number, act in enumerate(acts, 2)]
+    sections = [_section(draws, domain, act, features, split, earlier) for act in acts]
     if features.devices and domain.device:
         short = features._replace(links=2, chains=2)
-        for act in shuffled(draws, list(domain.device.acts.values()))[:3]:
-            sections.append(_section(draws, domain, act, len(sections) + 2, short, split, earlier))
+        acts = shuffled(draws, list(domain.device.acts.values()))[:3]
+        sections += [_section(draws, domain, act, short, split, earlier) for act in acts]
+    sections = [section._replace(number=number) for number, section in enumerate(sections, 2)]
     return Book({section.act.name: section for section in sections}, _written(draws, domain, sections, features, split))
 
 
-def _section(
-    draws: Draws, domain: Domain, act: Act, number: int, level: Level, split: str, earlier: Collection[str]
-) -> Section:
+def _section(draws: Draws, domain: Domain, act: Act, level: Level, split: str, earlier: Collection[str]) -> Section:
     """Draw the rules about an act, which may ask whether `earlier` acts were done; their class is one of the split."""
     while True:
-        section = _any_section(draws, domain, act, number, level, earlier)
+        section = _any_section(draws, domain, act, level, earlier)
         for _ in range(60):
             if section_class(section) in BUCKETS[split]:
                 firsts = itertools.accumulate((len(chain.links) for chain in section.chains), initial=1)
@@ -117,9 +113,7 @@ def _section(
             section = _varied(draws, section)
 
 
-def _any_section(
-    draws: Draws, domain: Domain, act: Act, number: int, level: Level, earlier: Collection[str]
-) -> Section:
+def _any_section(draws: Draws, domain: Domain, act: Act, level: Level, earlier: Collection[str]) -> Section:
     """Draw the rules about an act, not yet numbered."""
     by_scope: dict[str, list[Condition]] = {}
     for found in domain.conditions_of(act):
@@ -159,7 +153,7 @@ def _any_section(
     if level.amounts and act.amount is not None and (tested := visible(20)):
         high, low = shuffled(draws, _SHARES)[:2]
         share = Share(Link(tested, draws.pick(tested.values)), high, low)
-    return Section(number, act, tuple(chains), share)
+    return Section(0, act, tuple(chains), share)
 
 
 def _varied(draws: Draws, section: Section) -> Section:
@@ -188,7 +182,25 @@ def section_class(section: Section) -> int:
 
 def _written(draws: Draws, domain: Domain, sections: Sequence[Section], level: Level, split: str) -> str:
     terms: dict[str, Link] = {}
-    texts = [_section_text(draws, domain, section, level, split, terms) for section in sections]
+    texts = []
+    for section in sections:
+        act, number, lines = section.act, section.number, list[str]()
+        thing = act.object.replace("{item}", f"the {domain.item.noun}")
+        words = {"object": thing, "Object": thing[0].upper() + thing[1:], "done": act.done}
+        for chain in section.chains:
+            for rule, link in enumerate(chain.links, chain.first):
+                clause, term = link.condition.clause(link.value), link.condition.term
+                if level.terms and term and terms.setdefault(term, link) == link:
+                    clause = term
+                frame = draws.pick(frames("exception" if rule > chain.first else "bar", split))
+                said = frame.format(**words, verb=draws.pick(act.verbs), c=clause, r=f"{number}.{rule - 1}")
+                lines.append(f"{number}.{rule} {said}")
+        if section.share is not None and act.amount is not None:
+            (condition, value), if_so, otherwise = section.share
+            words = {"amount": act.amount.name, "of": act.amount.of.replace("_", " "), "c": condition.clause(value)}
+            said = draws.pick(frames("amount", split)).format(**words, a=if_so, b=otherwise)
+            lines.append(f"{number}.{len(lines) + 1} {said}")
+        texts.append("\n".join(lines))
     device = domain.device if level.devices else None
     words = {"customer": domain.customer.noun, "device": device.noun if device else ""}
     keys = (*GENERAL, "device") if device else GENERAL
@@ -196,30 +208,8 @@ def _written(draws: Draws, domain: Domain, sections: Sequence[Section], level: L
     if level.terms:
         texts = shuffled(draws, texts)
     defined = [
-        f"{len(sections) + 2}.{number} {draws.pick(frames('term', split)).format(term=term, c=link.clause)}"
+        f"{len(sections) + 2}.{number} "
+        + draws.pick(frames("term", split)).format(term=term, c=link.condition.clause(link.value))
         for number, (term, link) in enumerate(terms.items(), 1)
     ]
     return "\n\n".join(filter(None, ("\n".join(general), *texts, "\n".join(defined))))
-
-
-def _section_text(
-    draws: Draws, domain: Domain, section: Section, level: Level, split: str, terms: dict[str, Link]
-) -> str:
-    act, number = section.act, section.number
-    thing = act.object.replace("{item}", f"the {domain.item.noun}")
-    words = {"object": thing, "Object": thing[0].upper() + thing[1:], "done": act.done}
-    lines = []
-    for chain in section.chains:
-        for rule, link in enumerate(chain.links, chain.first):
-            clause, term = link.clause, link.condition.term
-            if level.terms and term and terms.setdefault(term, link) == link:
-                clause = term
-            frame = draws.pick(frames("exception" if rule > chain.first else "bar", split))
-            said = frame.format(**words, verb=draws.pick(act.verbs), c=clause, r=f"{number}.{rule - 1}")
-            lines.append(f"{number}.{rule} {said}")
-    if section.share is not None and act.amount is not None:
-        link, if_so, otherwise = section.share
-        names = {"amount": act.amount.name, "of": act.amount.of.replace("_", " ")}
-        said = draws.pick(frames("amount", split)).format(**names, c=link.clause, a=if_so, b=otherwise)
-        lines.append(f"{number}.{len(lines) + 1} {said}")
-    return "\n".join(lines)

@@ -34,9 +34,8 @@ class Field(NamedTuple):
     @property
     def possible(self) -> Sequence[Value]:
         """All values that it may have."""
-        if self.kind in ("number", "date"):
-            return range(int(self.values[0]), int(self.values[1]) + 1)
-        return self.values
+        numbers = self.kind in ("number", "date")
+        return range(int(self.values[0]), int(self.values[1]) + 1) if numbers else self.values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,15 +85,6 @@ class Link(NamedTuple):
 
     condition: Condition
     value: Value
-
-    @property
-    def clause(self) -> str:
-        """Its words."""
-        return self.condition.clause(self.value)
-
-    def holds(self, actual: Value) -> bool:
-        """Return whether a field that is `actual` meets it."""
-        return self.condition.holds(actual, self.value)
 
 
 Facts = Callable[[Condition], Any]

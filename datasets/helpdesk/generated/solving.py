@@ -121,10 +121,11 @@ class WishFacts:
 
 def amount_of(section: Section, item: Mapping[str, Any], facts: Facts) -> int | None:
     """Return the amount that the rules set, None if they set none."""
-    share, amount = section.share, section.act.amount
-    if share is None or amount is None:
+    amount = section.act.amount
+    if section.share is None or amount is None:
         return None
-    percent = share.if_so if share.link.holds(facts(share.link.condition)) else share.otherwise
+    (condition, value), if_so, otherwise = section.share
+    percent = if_so if condition.holds(facts(condition), value) else otherwise
     return int(item[amount.of]) * percent // 100
 
 
@@ -151,8 +152,7 @@ def solve(domain: Domain, book: Book, rows: Rows, customer: str, requests: Seque
                 continue
             texts += 2 + bool(wish.change)
             if not (request.dropped and wish is request.wishes[-1]):
-                amount = amount_of(section, rows["item"][wish.item], facts)
-                arguments = wish.wanted
+                amount, arguments = amount_of(section, rows["item"][wish.item], facts), wish.wanted
                 if amount is not None and section.act.amount is not None:
                     arguments[section.act.amount.name] = amount
                     deciding.add(f"{section.number}.share")
