@@ -94,6 +94,7 @@ def test_a_file_is_of_the_form_that_is_described(name):
     """`domains/README.md` describes the form: how many of each there are, and what refers to what."""
     file, domain = raw(name), load_domain(name)
     assert file.keys() <= KEYS and "{name}" in domain.shop and "{label}" in domain.described
+    assert domain.label == domain.catalogue.noun
     for texts, least in ((domain.names, 6), (domain.labels, 20), (domain.outside, 4)):
         assert len(set(texts)) == len(texts) >= least
     for scope in ("customer", "item", "catalogue"):
@@ -105,6 +106,8 @@ def test_a_file_is_of_the_form_that_is_described(name):
     assert all(len({*pair} & domain.acts.keys()) == 2 for pair in domain.at_odds)
     assert {*domain.lasting} <= {ask.name for act in domain.acts.values() for ask in act.asks}
     assert 4 <= len(domain.acts) <= 7
+    for field in {field for act in domain.acts.values() for field in act.needs}:
+        assert set.intersection(*({*act.needs[field]} for act in domain.acts.values() if field in act.needs))
     for act in domain.acts.values():
         assert len({(found.scope, found.field) for found in domain.conditions_of(act)}) >= 12
         assert len({*act.verbs}) == len(act.verbs) >= 2 and "{item}" in act.object
@@ -112,10 +115,8 @@ def test_a_file_is_of_the_form_that_is_described(name):
         for field, words in act.needs.items():
             assert {*words} <= {*domain.item.fields[field].values} and ("item", field) not in tested
         for kind, field, value in act.effect:
-            scope, _, field = field.rpartition(".")
-            assert kind in ("set", "add") and field in domain.fields(scope or "item")
+            assert kind in ("set", "add") and field in domain.item.fields
             assert not str(value).startswith("$") or value[1:] in asks
-            assert not scope or (scope, field) not in tested
         for ask in act.asks:
             assert len({*ask.values}) == len(ask.values) >= 3
             assert "{}" in ask.say if isinstance(ask.say, str) else len({*ask.say}) == len(ask.values)
@@ -133,7 +134,7 @@ def test_conditions_can_hold_and_fail_and_no_plural_follows_one(name):
         values = entry["say"].keys() if isinstance(entry["say"], dict) else entry["values"]
         assert {*map(str, values)} <= {str(v).lower() if v is True or v is False else str(v)
                                        for found in kept for v in found.values}, entry["on"]  # fmt: skip
-        assert entry["test"] in TESTS and {*entry.get("acts", ())} <= domain.acts.keys()
+        assert entry["test"] in TESTS and entry.keys() <= {"on", "test", "values", "say", "term"}
         assert 1 not in entry.get("values", ()) or not re.search(r"\{n\} \w+s\b", entry["say"]), entry["say"]
 
 
@@ -145,5 +146,6 @@ def test_a_device_shows_what_is_wrong_and_can_be_set_right_without_a_loss(name):
         assert read.say.keys() == {value_key(value) for value in device.fields[read.field].values}
     for act in device.acts.values():
         assert all(value in device.fields[field].values for _, field, value in act.effect)
+        assert all(value != device.fields[field].values[0] or field in device.works for _, field, value in act.effect)
     for field in device.works:
         assert not device.remedy(field).final

@@ -132,17 +132,14 @@ class Clerk:
         if Deed("act", act.name, row["id"], "", {ask.name: call[ask.name] for ask in act.asks}) not in self.desk.agreed:
             self.desk.faults.append("changed without a yes")
         result = {"id": row["id"]}
-        keys = {"item": row["id"], "customer": row[self.domain.customer.noun], "catalogue": row[self.domain.label]}
         for kind, name, value in effect:
-            scope, _, name = name.rpartition(".")
-            scope = scope or "item"
             value = call[str(value)[1:]] if str(value).startswith("$") else value
             if kind == "add":
-                now = self.desk.tables[scope][keys[scope]][name]
+                now = row[name]
                 moved = isinstance(now, str)  # a date, by days
                 value = (date.fromisoformat(now) + timedelta(int(value))).isoformat() if moved else now + value
             result[name] = value
-            self.desk.write(scope, keys[scope], name, value)
+            self.desk.write("item", row["id"], name, value)
         arguments = {name: value for name, value in call.items() if name != "id"}
         self.desk.letters.append(Deed("act", act.name, row["id"], "", arguments))
         return json.dumps(result)

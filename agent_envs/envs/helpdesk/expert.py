@@ -97,7 +97,7 @@ class _Expert:
             return self._say("doubt", item=self.domain.item.noun)
         label = self.task.rows["item"][wish.item][self.domain.label]
         scopes = {link.condition.scope for link in section.links()}
-        if "catalogue" in scopes and label not in seen and self.domain.catalogue:
+        if "catalogue" in scopes and label not in seen:
             return Move("", f"get_{tool_name(self.domain.catalogue.noun)}", {"name": label})
         untold = [ask.question for ask in section.act.asks if ask.name not in self.mind.told]
         return Move(" ".join(untold)) if untold else None

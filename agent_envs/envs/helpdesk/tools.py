@@ -42,22 +42,18 @@ class DeskTool(Tool):
 
 def desk_tools(domain: Domain) -> ToolRegistry:
     """Return the tools of a domain, which still need a clerk."""
-    customer, item = domain.customer.noun, domain.item.noun
-    rows, items = f"get_{tool_name(item)}", f"list_{tool_name(domain.item.plural)}"
+    customer, item, entry = domain.customer.noun, domain.item.noun, domain.catalogue.noun
+    items, customers = domain.item.plural, domain.customer.plural
     key, whose = {"id": ("string", f"Number of the {item}")}, {"id": ("string", f"Number of the {customer}")}
     name, code = {"name": ("string", "First and last name")}, {**whose, "code": ("string", "The code word")}
-    rule = {"rule": ("string", "Number of the rule, like 2.1")}
-    about = f"Find the numbers of the {domain.customer.plural} of a name."
+    label, rule = {"name": ("string", f"Name of the {entry}")}, {"rule": ("string", "Number of the rule, like 2.1")}
     tools = [
-        DeskTool(f"find_{tool_name(customer)}", about, name, Clerk.find),
+        DeskTool(f"find_{tool_name(customer)}", f"Find the numbers of the {customers} of a name.", name, Clerk.find),
         DeskTool("verify", f"Check the code word of {a(customer)} and show the row.", code, Clerk.verify),
-        DeskTool(items, f"List the {domain.item.plural} of {a(customer)}.", whose, Clerk.listed),
-        DeskTool(rows, f"Show the row of {a(item)}.", key, Clerk.item),
+        DeskTool(f"list_{tool_name(items)}", f"List the {items} of {a(customer)}.", whose, Clerk.listed),
+        DeskTool(f"get_{tool_name(item)}", f"Show the row of {a(item)}.", key, Clerk.item),
+        DeskTool(f"get_{tool_name(entry)}", f"Show the row of {a(entry)}.", label, Clerk.entry),
     ]
-    if domain.catalogue:
-        noun = domain.catalogue.noun
-        label = {"name": ("string", f"Name of the {noun}")}
-        tools.append(DeskTool(f"get_{tool_name(noun)}", f"Show the row of {a(noun)}.", label, Clerk.entry))
     for act in domain.acts.values():
         said, arguments = act.words(act.verbs[0], a(item)), dict(key)
         for ask in act.asks:
@@ -65,9 +61,8 @@ def desk_tools(domain: Domain) -> ToolRegistry:
             arguments[ask.name] = (kind, f"One of {', '.join(map(str, ask.values))}")
         if act.amount is not None:
             arguments[act.amount.name] = ("integer", f"The {act.amount.name} in euros, {_OPTIONAL}")
-        tools.append(
-            DeskTool(act.name, f"{said[0].upper()}{said[1:]}.", arguments, functools.partial(Clerk.act, act=act))
-        )
+        run = functools.partial(Clerk.act, act=act)
+        tools.append(DeskTool(act.name, f"{said[0].upper()}{said[1:]}.", arguments, run))
     acts = f"What is not done: {', '.join(domain.acts)}"
     if domain.device:
         acts += f"; or, with the number of the {customer}, {', '.join(domain.device.acts)}"

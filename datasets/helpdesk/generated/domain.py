@@ -118,13 +118,13 @@ class Domain:
     names: tuple[str, ...]
     customer: Kind
     item: Kind
+    catalogue: Kind
     label: str
     labels: tuple[str, ...]
     described: str
     acts: Mapping[str, Act]
     conditions: tuple[Condition, ...]
     outside: tuple[str, ...]
-    catalogue: Kind | None = None
     device: Device | None = None
     at_odds: tuple[tuple[str, str], ...] = ()
     """Acts of which nobody wants one where the other was refused."""
@@ -134,7 +134,7 @@ class Domain:
     """Whether only the split "new" has it."""
 
     def fields(self, scope: str) -> Mapping[str, Field]:
-        """Return the fields of a scope, none of a catalogue that is not there."""
+        """Return the fields of a scope, none but of customers, items and the catalogue."""
         kind = {"customer": self.customer, "item": self.item, "catalogue": self.catalogue}.get(scope)
         return kind.fields if kind else {}
 
@@ -142,7 +142,7 @@ class Domain:
         """Return what the rules about an act may depend on."""
         if act.name in self.acts:
             return [found for found in self.conditions if act.name in found.acts]
-        return [found for found in self.conditions if found.scope == "customer" and len(found.acts) == len(self.acts)]
+        return [found for found in self.conditions if found.scope == "customer"]
 
     def act(self, name: str) -> Act | None:
         """Return the act of a name, also one on the device; None if there is none."""
@@ -163,7 +163,6 @@ def load_domain(name: str) -> Domain:
     kinds = {
         scope: Kind(raw[scope]["noun"], raw[scope]["plural"], raw[scope].get("id", ""), _fields(raw[scope]["fields"]))
         for scope in ("customer", "item", "catalogue")
-        if scope in raw
     }
     acts = {key: _act(key, act) for key, act in raw["acts"].items()}
     device = _device(raw["device"]) if "device" in raw else None
@@ -199,11 +198,10 @@ def _device(raw: Mapping[str, Any]) -> Device:
 def _conditions(raw: Mapping[str, Any], kinds: Mapping[str, Kind], acts: Mapping[str, Act]) -> Iterator[Condition]:
     """Yield a condition, or one for each act that asks what it tests: each has values of its own, which can decide."""
     scope, _, name = raw["on"].partition(".")
-    only: tuple[str, ...] = raw.get("acts", tuple(acts))
-    fields = [(only, kinds[scope].fields[name] if scope in kinds else Field(name, "number", (0, 9)))]
+    fields = [(tuple(acts), kinds[scope].fields[name] if scope in kinds else Field(name, "number", (0, 9)))]
     if scope == "ask":
-        asks = [(act, ask) for act in only for ask in acts[act].asks if ask.name == name]
-        fields = [((act,), Field(name, "words", ask.values)) for act, ask in asks]
+        asks = [(act.name, ask.values) for act in acts.values() for ask in act.asks if ask.name == name]
+        fields = [((act,), Field(name, "words", values)) for act, values in asks]
     say = raw["say"]
     for of_acts, field in fields:
         keys = {value_key(value): value for value in field.values}

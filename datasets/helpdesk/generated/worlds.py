@@ -74,8 +74,7 @@ class World:
     def _item(self, customer: str) -> str:
         number, label = self._id(self.domain.item.id), self.labels.pop()
         self.rows["item"][number] = {"id": number, self.domain.customer.noun: customer, self.domain.label: label}
-        if self.domain.catalogue:
-            self.rows["catalogue"][label] = {self.domain.label: label}
+        self.rows["catalogue"][label] = {self.domain.label: label}
         return number
 
     def _fill(self) -> None:
@@ -110,11 +109,10 @@ class World:
         acts: list[Act] = []
         needs: dict[str, set[str]] = {}  # what the item can be so that all acts are possible
         for act in shuffled(draws, [act for name, act in self.domain.acts.items() if name in self.book.sections]):
-            both = {field: needs.get(field, {*words}) & {*words} for field, words in act.needs.items()}
             at_odds = any(act.name in pair and other.name in pair for pair in self.domain.at_odds for other in acts)
-            if len(acts) < features.options and all(both.values()) and not at_odds:
+            if len(acts) < features.options and not at_odds:
                 acts.append(act)
-                needs |= both
+                needs |= {field: needs.get(field, {*words}) & {*words} for field, words in act.needs.items()}
         for field, words in needs.items():
             self.rows["item"][item][field] = draws.pick(sorted(words))
         wishes: list[Wish] = []
@@ -138,11 +136,8 @@ class World:
 
     def _trouble(self, device: Device) -> Request:
         """Draw a device with faults, and whether what would set them right is barred."""
-        draws, set_by = self.draws, {field: value for act in device.acts.values() for _, field, value in act.effect}
-        state = {}
-        for name, field in device.fields.items():
-            others = [value for value in field.values if value != set_by.get(name)]
-            state[name] = device.works.get(name, (others or field.values)[0])
+        draws = self.draws
+        state = {name: device.works.get(name, field.values[0]) for name, field in device.fields.items()}
         faults = shuffled(draws, list(device.works))[: self.features.devices]
         for name in faults:
             state[name] = draws.pick([value for value in device.fields[name].values if value != device.works[name]])
