@@ -81,8 +81,7 @@ class _Expert:
         if act is None:
             return self._say("done")
         section = self.task.book.sections.get(act.name)
-        reason = section.reason(self._facts(Wish(act.name, self.task.customer, {}))) if section else ""
-        if reason:
+        if section and (reason := section.reason(self._facts(Wish(act.name, self.task.customer, {})))):
             return Move("", "decline", {"id": self.task.customer, "act": act.name, "rule": reason})
         return self._say("press", do=act.words(act.verbs[0], ""))
 
@@ -106,8 +105,7 @@ class _Expert:
         act, judged = section.act, section
         if self.mistake == "exception":
             judged = section._replace(chains=tuple(chain._replace(links=chain.links[:1]) for chain in section.chains))
-        reason = judged.reason(self._facts(wish))
-        if reason:
+        if reason := judged.reason(self._facts(wish)):
             if self.mistake == "bar":
                 others = [f"{section.number}.{chain.first}" for chain in section.chains]
                 reason = next((other for other in others if other != reason), reason)

@@ -19,7 +19,7 @@ _PARTS = {name: part % TABLES["parts"] for name, part in TABLES["parts"].items()
 PATTERNS = {name: re.compile("|".join(patterns) % _PARTS) for name, patterns in TABLES["patterns"].items()}
 WORD = re.compile(r"\w+")
 _SIGNS = str.maketrans("’£$", "'€€")
-_SMALL, _TENS = TABLES["numbers"], TABLES["tens"]
+_NUMBERS: Mapping[str, int] = TABLES["numbers"]
 
 
 def plain(text: str) -> str:
@@ -30,12 +30,11 @@ def plain(text: str) -> str:
     """
 
     def digits(found: re.Match[str]) -> str:
-        tens, units, small, one = found.groups()
-        return str((_TENS.index(tens) + 2) * 10 + _SMALL.index(units or "zero") if tens else _SMALL.index(small or one))
+        return str(sum(_NUMBERS[word] for word in WORD.findall(found[0])))
 
     def product(found: re.Match[str]) -> str:
         count, word, rest = found.groups("")
-        return str((int(count) if count.isdigit() else 1) * {"hundred": 100, "thousand": 1000}[word] + int(rest or 0))
+        return str((int(count) if count.isdigit() else 1) * _NUMBERS[word] + int(rest or 0))
 
     small = PATTERNS["short"].sub(lambda found: TABLES["short"][found[0]], text[:LONGEST].lower().translate(_SIGNS))
     small = PATTERNS["number"].sub(digits, PATTERNS["quoted word"].sub(r"\2", small))

@@ -93,9 +93,9 @@ class Wanting:
 
     @property
     def wanted(self) -> Mapping[str, Value]:
-        """What the open wish asks for now."""
-        assert self.wish is not None
-        return self.wish.wanted if self.mind.changed else self.wish.asks
+        """What the open wish asks for now, nothing if there is none."""
+        wish = self.wish
+        return {} if wish is None else wish.wanted if self.mind.changed else wish.asks
 
     @property
     def number(self) -> str:
@@ -155,9 +155,7 @@ class Wanting:
 
     def values(self) -> dict[str, str]:
         """Return the values of the facts, as an agent would say them."""
-        row = self.task.rows["customer"][self.task.customer]
-        values = {"name": row["name"], "code": self.task.codes[self.task.customer]}
-        if self.wish is not None:
-            values["number"] = self.number
-            values |= {name: str(value) for name, value in self.wanted.items()}
-        return values
+        name = self.task.rows["customer"][self.task.customer]["name"]
+        values = {"name": name, "code": self.task.codes[self.task.customer]}
+        values |= {"number": self.number} if self.wish else {}
+        return values | {ask: str(value) for ask, value in self.wanted.items()}

@@ -173,8 +173,7 @@ class World:
         counts = [chain.counts(facts) for chain in section.chains]
         barred, place, count = self._decided(section, counts, 6 if first and self.level >= 3 else 5)
         for other, chain in enumerate(section.chains):
-            odd = [found for found in counts[other] if found % 2]
-            even = [found for found in counts[other] if not found % 2]
+            even, odd = ([found for found in counts[other] if found % 2 == rest] for rest in (0, 1))
             longer = [found for found in even if found]
             if other == place:
                 number = count
