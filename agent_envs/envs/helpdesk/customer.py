@@ -168,9 +168,8 @@ class Customer(Wanting):
         mind.fruitless += 1
         if mind.fruitless >= _MISREAD_AFTER and (corrected := self._corrected()):
             return [*parts, *corrected]
-        seen = self.device.reads if self.device else ()
-        facts = ("name", "code", "number", *self.wish.asks) if self.wish else ("name", "code", *seen)
-        untold = [fact for fact in facts if fact not in mind.told]
+        more = ("number", *self.wish.asks) if self.wish else self.device.reads if self.device else ()
+        untold = [fact for fact in ("name", "code", *more) if fact not in mind.told]
         if untold and mind.fruitless % 2 == 0:
             mind.volunteered += 1
             return [*parts, self._tell(untold[0])]

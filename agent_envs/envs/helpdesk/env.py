@@ -241,7 +241,7 @@ class HelpDeskEnv(ToolEnv):
         lines = []
         for deed in self.task.solution.deeds:
             said = ", ".join(f"{name}={value}" for name, value in deed.arguments.items())
-            lines.append(" ".join(filter(None, (deed.kind, deed.act, deed.item, deed.rule, said))))
+            lines.append(" ".join(filter(None, (*deed[:4], said))))
         return "\n".join(lines)
 
     # -- experts -------------------------------------------------------------------------------------------------

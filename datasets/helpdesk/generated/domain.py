@@ -189,8 +189,7 @@ def _act(name: str, raw: Mapping[str, Any]) -> Act:
 
 
 def _device(raw: Mapping[str, Any]) -> Device:
-    sets = {name: tuple(("set", *cell) for cell in act["effect"].items()) for name, act in raw["does"].items()}
-    acts = {name: _act(name, {**act, "effect": sets[name]}) for name, act in raw["does"].items()}
+    acts = {name: _act(name, act) for name, act in raw["does"].items()}
     reads = {name: Read(**read) for name, read in raw["reads"].items()}
     return Device(raw["noun"], _fields(raw["fields"]), raw["works"], raw["wishes"], reads, acts)
 

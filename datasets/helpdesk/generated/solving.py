@@ -144,7 +144,10 @@ def solve(domain: Domain, book: Book, rows: Rows, customer: str, requests: Seque
             if section is not None:
                 held = section.held(facts)
                 reason = section.barred_by(held)
-                deciding |= _deciding(section, held, reason)
+                for place, chain in enumerate(section.chains):
+                    for length in range(held[place]):  # what follows a rule in its chain is struck out with it
+                        if section.barred_by([*held[:place], length, *held[place + 1 :]]) != reason:
+                            deciding.add(f"{section.number}.{chain.first + length}")
             texts += len(wish.asks) > len(wish.told)
             if reason or request.trouble or section is None:
                 deeds.append(Deed("decline" if reason else "press", wish.act, wish.item, reason))
@@ -160,13 +163,3 @@ def solve(domain: Domain, book: Book, rows: Rows, customer: str, requests: Seque
                 done[wish.act] += 1
             break
     return Solution(tuple(deeds), len(deciding), texts)
-
-
-def _deciding(section: Section, held: list[int], reason: str) -> set[str]:
-    """Return the rules without which the reason is another one: what follows a rule in its chain goes with it."""
-    deciding = set()
-    for place, chain in enumerate(section.chains):
-        for length in range(held[place]):
-            if section.barred_by([*held[:place], length, *held[place + 1 :]]) != reason:
-                deciding.add(f"{section.number}.{chain.first + length}")
-    return deciding
