@@ -12,8 +12,7 @@ _CUES = indexed(TABLES["device"])
 
 def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
     """Return the acts that a text tells somebody to do, and what it asks somebody to look at, in order."""
-    acts: dict[str, None] = {}
-    reads: dict[str, None] = {}
+    acts, reads = list[str](), list[str]()
     words_of = {read.field: read.words for read in device.reads.values()}
     spoken: dict[str, tuple[str, list[str], set[str]]] = {}  # of several modes the whole name counts
     for name, act in device.acts.items():
@@ -48,15 +47,15 @@ def told_and_asked(text: str, device: Device) -> tuple[list[str], list[str]]:
                         done[name] = min(places, key=lambda place: place[1])
             nearest = {verb: min(far for other, far in done.values() if other == verb) for verb, _ in done.values()}
             last = mentioned[min(mentioned)] if mentioned else last
-            acts |= dict.fromkeys(name for name, (verb, far) in done.items() if far == nearest[verb])
+            acts += [name for name, (verb, far) in done.items() if far == nearest[verb]]
             words = ((name, word) for name, read in device.reads.items() for word in read.words)
             shown = {name: word for name, word in words if _named(whole, word)}
             parts = [word for word in shown.values() if any(f"{other} {word}" in whole for other in shown.values())]
             looked = [name for name, word in shown.items() if word not in parts]  # no light of "the wireless light"
             seen = looked or seen
             if looking and not done and (looked or ("?" in sentence and says("referring", whole))):
-                reads |= dict.fromkeys(seen)
-    return list(acts), list(reads)
+                reads += seen
+    return list(dict.fromkeys(acts)), list(dict.fromkeys(reads))
 
 
 def _named(part: str, thing: str) -> bool:

@@ -91,8 +91,7 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
     >>> hear("Name and code word, please.", load_domain("bicycle_hire"), None, {}).asks
     ('name', 'code')
     """
-    asks: dict[str, None] = {}
-    confirms: dict[str, None] = {}
+    asks, confirms = list[str](), list[str]()
     offer, before, doubted = "", "", "number"
     reports = refuses = doubts = heading = able = False
     phrases, facts = _heard_of(domain, act)
@@ -146,7 +145,7 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
             offers = consenting and "offering" in cues and not wh and " or " not in sentence
             asked = [] if offers or (sure and says("alien", sentence)) else asked
             others = {*re.findall(r"\d+", sentence)}.difference(*(re.findall(r"\d+", values[fact]) for fact in stated))
-            confirms |= dict.fromkeys(stated if not (asked or cued or wh or others) else ())
+            confirms += stated if not (asked or cued or wh or others) else []
         cued |= question and able and (consenting or (len(sentence.split()) < 5 and not of_you))
         idle = reports or asks or of_you or says("needless", sentence)
         cued |= bool(before) and not idle and says("reply", sentence)
@@ -164,11 +163,11 @@ def hear(text: str, domain: Domain, act: Act | None, values: Mapping[str, str]) 
             refuses |= not says("not yet", sentence)
         elif not question and not asked and "later" not in cues:
             reports |= "report" in cues or (acted and "been" in cues and 0 <= first - cues["been"][1] < 25)
-        asks.update(dict.fromkeys(asked))
+        asks += asked
         heading = asking or inherited
         able = able if question else not negated and ("able" in cues or "€" in sentence)
         before = sentence if acted and not negated else before
-    return Heard(tuple(asks), offer.strip(), reports, refuses, doubts, tuple(confirms))
+    return Heard(tuple(dict.fromkeys(asks)), offer.strip(), reports, refuses, doubts, tuple(dict.fromkeys(confirms)))
 
 
 def _meant(sentence: str, asks: Sequence[Ask]) -> list[str]:
