@@ -33,7 +33,6 @@ from agent_envs.files import write_text
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _NAMESPACE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
-_IMPORTS = re.compile(r"^from agent_envs\S* import .+\n(?:from .+\n)*", re.MULTILINE)
 _OWN = "AgentR1"
 _RESERVED = frozenset({"agent_envs", "docs", "runs", "tests"})
 _MAX_STEPS = 10
@@ -83,24 +82,29 @@ def check_name(name: str) -> str:
 def render(name: str, env_id: str, *, tools: bool) -> dict[str, str]:
     """Return the texts of the task's files by path, relative to the folder; its actions are `tools` or commands."""
     kind = "tools" if tools else "commands"
-    words = {"package": name, "dashed": name.replace("_", "-"), "title": name.replace("_", " ").capitalize()}
-    words |= {"env_id": env_id, "made_as": f"{name}:{env_id}", "name": _title(name), "max_steps": str(_MAX_STEPS)}
-    words |= {
+    words = {
+        "package": name,
+        "dashed": name.replace("_", "-"),
+        "name": _title(name),
+        "title": name.replace("_", " ").capitalize(),
+        "env_id": env_id,
+        "made_as": f"{name}:{env_id}",
+        "max_steps": str(_MAX_STEPS),
         "episode": _template(f"episode_{kind}").rstrip("\n"),
-        "classes": ", ".join(f'"{each}"' for each in sorted((f"{_title(name)}Env", "PriceTool"))),
         "own_tests": _template(f"tests_{kind}.py").rstrip("\n") + "\n",
         "actions_in_words": _template(f"words_{kind}").rstrip("\n"),
     }
-    templates = {"pyproject.toml": "pyproject.toml", ".gitignore": "gitignore", "README.md": "readme.md"}
-    code = {"__init__.py": "init.py", "env.py": f"env_{kind}.py", "dataset.py": "dataset.py"}
-    templates |= {f"{name}/{file}": source for file, source in code.items()}
-    templates |= {f"tests/test_{name}.py": "test_task.py", f"docs/{name}.md": "docs.md"}
-    texts = {path: Template(_template(file)).substitute(words) for path, file in templates.items()}
-    # The imports of this package and of the task are sorted by module; their order depends on the task's name.
-    return {
-        path: _IMPORTS.sub(lambda block: "".join(sorted(block[0].splitlines(keepends=True))), text)
-        for path, text in texts.items()
+    templates = {
+        "pyproject.toml": "pyproject.toml",
+        ".gitignore": "gitignore",
+        "README.md": "readme.md",
+        f"{name}/__init__.py": "init.py",
+        f"{name}/env.py": f"env_{kind}.py",
+        f"{name}/dataset.py": "dataset.py",
+        f"tests/test_{name}.py": "test_task.py",
+        f"docs/{name}.md": "docs.md",
     }
+    return {path: Template(_template(file)).substitute(words) for path, file in templates.items()}
 
 
 def _title(name: str) -> str:
