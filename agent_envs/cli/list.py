@@ -29,7 +29,6 @@ from agent_envs.registration import ENV_IDS, FOREIGN_IDS, PICTURE_IDS, env_maker
 from agent_envs.wrapping.specs import make_text_env
 
 _SEARCHED = {"numba": "search", "faiss": "search", "transformers": "hf", "pyserini": "lucene", "datasets": "data"}
-_INSTALL = "pip install 'agent-envs[{}]'"
 NEEDS: dict[str, dict[str, str]] = {
     "AgentR1/ALFWorld-v0": {"alfworld": "alfworld"},
     "AgentR1/Gem-v0": {"gem": "gem"},
@@ -89,13 +88,16 @@ def describe(env_id: str) -> dict[str, Any]:
         `data`: `{"generated": bool, "official": {"in_place": bool, "note": how to get it} or None}` (None for an
         environment that takes no data), and `extras`: a list of `{"module", "installed", "extra", "install"}`.
     """
-    tools, generated, note = _made(env_id, {})
+    tools, problem = _made(env_id, {})
     spec = gym.spec(env_id.rpartition(":")[2])
-    takes_data = "data" in argument_names(env_maker_of(spec))
-    _, official, official_note = _made(env_id, {"data": "official"}) if takes_data else (None, False, "")
-    data: dict[str, Any] | None = {"generated": generated, "official": None} if takes_data else None
-    if data and (official or official_note.startswith("data: ")):
-        data["official"] = {"in_place": official, "note": official_note.removeprefix("data: ")}
+    data: dict[str, Any] | None = None
+    if "data" in argument_names(env_maker_of(spec)):
+        data = {"generated": problem is None, "official": None}
+        _, why = _made(env_id, {"data": "official"})
+        # Prepared data may lack the split that is played by default.
+        in_place = why is None or (isinstance(why, ConfigError) and "has no split" in str(why))
+        if in_place or isinstance(why, DataError):
+            data["official"] = {"in_place": in_place, "note": str(why or "")}
     return {
         "id": spec.id,
         "description": _description(spec),
@@ -103,27 +105,29 @@ def describe(env_id: str) -> dict[str, Any]:
         "tools": tools,
         "data": data,
         "extras": [
-            {"module": name, "installed": _installed(name), "extra": extra, "install": _INSTALL.format(extra)}
-            for name, extra in NEEDS.get(spec.id, {"datasets": "data"} if spec.id in ENV_IDS else {}).items()
+            {
+                "module": module,
+                "installed": _installed(module),
+                "extra": extra,
+                "install": f"pip install 'agent-envs[{extra}]'",
+            }
+            for module, extra in NEEDS.get(spec.id, {"datasets": "data"} if spec.id in ENV_IDS else {}).items()
         ],
-        **({"problem": note} if note else {}),
+        **({"problem": str(problem)} if problem else {}),
     }
 
 
-def _made(env_id: str, kwargs: dict[str, Any]) -> tuple[list[str] | None, bool, str]:
-    """Return the tools' names, whether the environment can be made, and why not ("data: ..." if data is missing)."""
+def _made(env_id: str, kwargs: dict[str, Any]) -> tuple[list[str] | None, AgentEnvsError | None]:
+    """Return the names of the tools, or why the environment cannot be made."""
     try:
         env = make_text_env(env_id, kwargs, ())
-    except DataError as e:
-        return None, False, f"data: {e}"
     except AgentEnvsError as e:
         if env_id.rpartition(":")[2] not in gym.registry:
             raise
-        # prepared data may lack the split that is played by default
-        return None, "has no split" in str(e), str(e)
+        return None, e
     tools = env.get_wrapper_attr("tools") if env.has_wrapper_attr("tools") else []
     env.close()
-    return [tool["function"]["name"] for tool in tools], True, ""
+    return [tool["function"]["name"] for tool in tools], None
 
 
 def _description(spec: Any) -> str:
@@ -140,7 +144,8 @@ def _installed(module: str) -> bool:
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     data = row["data"] or {"generated": False, "official": None}
-    kinds = ["generated"] * data["generated"] + ["official"] * bool((data["official"] or {}).get("in_place"))
+    here = {"generated": data["generated"], "official": (data["official"] or {}).get("in_place")}
     missing = dict.fromkeys(each["extra"] for each in row["extras"] if not each["installed"])
     task = f"{row['description']} Problem: {row['problem']}" if "problem" in row else row["description"]
-    return row["id"], str(row["max_episode_steps"] or ""), ", ".join(kinds), ",".join(missing), task
+    kinds = ", ".join(kind for kind, is_here in here.items() if is_here)
+    return row["id"], str(row["max_episode_steps"] or ""), kinds, ",".join(missing), task
