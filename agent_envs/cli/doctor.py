@@ -86,12 +86,19 @@ def run(options: Options) -> tuple[str, int]:
     pins = None if options.constraints is None else Path(options.constraints)
     if pins is None and (root / "setup.cfg").is_file() and (root / "Makefile").is_file():
         pins = root / "constraints.txt"
-    findings = [*_extras(), *([] if pins is None else [_pins(pins)])]
+    findings = [*_extras()]
+    if pins is not None:
+        findings.append(_pins(pins))
     tried: dict[str, Callable[[], _Outcome]] = {"episode": _episode, "sandbox": _sandbox, "data folder": _data_folder}
-    tried |= {} if options.quick else {"ray": _ray, "gpu": _gpu}
+    if not options.quick:
+        tried |= {"ray": _ray, "gpu": _gpu}
     findings += [Finding("works", name, *act()) for name, act in tried.items()]
-    system, cores = f"{platform.system()} {platform.machine()}", os.cpu_count() or 1
-    machine = {"agent_envs": __version__, "python": platform.python_version(), "system": system, "cores": cores}
+    machine = {
+        "agent_envs": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count() or 1,
+    }
     report = _as_text(machine, findings, options.all)
     if options.json:
         report = json.dumps({**machine, "findings": [each._asdict() for each in findings]}, indent=1)
