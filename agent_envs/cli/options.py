@@ -16,7 +16,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from types import NoneType, UnionType
@@ -64,32 +64,29 @@ def add_options(parser: argparse.ArgumentParser, options: type[Any]) -> None:
         if group not in groups:
             title, _, about = group.partition(": ")
             groups[group] = parser.add_argument_group(title, about or None).add_argument
-        groups[group](*_names(each), **_settings(each, hints[each.name]))
+        names = each.metadata["names"] or (spelled(each.name),)
+        groups[group](*names, **_settings(each, hints[each.name], positional=not names[0].startswith("-")))
 
 
-def _names(each: Field[Any]) -> tuple[str, ...]:
-    return each.metadata["names"] or (spelled(each.name),)
-
-
-def _settings(each: Field[Any], hint: Any) -> dict[str, Any]:
+def _settings(each: Field[Any], hint: Any, *, positional: bool) -> dict[str, Any]:
     """Return what argparse is told of a field."""
     settings = {name: value for name, value in each.metadata.items() if name not in ("names", "of")}
-    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    kind = next(kind for kind in kinds if kind is not NoneType)
-    positional = not _names(each)[0].startswith("-")
-    value = get_args(kind)[0] if get_origin(kind) is list else kind
-    if get_origin(value) is Annotated:
-        settings = {"metavar": value.__metadata__[0], **settings}
-        kind = kind if get_origin(kind) is list else get_args(value)[0]
+    if get_origin(hint) in (Union, UnionType):
+        hint = next(kind for kind in get_args(hint) if kind is not NoneType)
+    several = get_origin(hint) is list
+    kind = get_args(hint)[0] if several else hint
+    if get_origin(kind) is Annotated:
+        kind, metavar = get_args(kind)
+        settings = {"metavar": metavar, **settings}
     if kind is bool:
         settings["action"] = "store_true"
-    elif get_origin(kind) is list and not positional:
-        settings["action"] = "append"
     elif kind in (int, float):
         settings = {"type": kind, "metavar": "N" if kind is int else "X", **settings}
     default = _default(each)
     if not positional:
         settings |= {"dest": each.name, "default": default, "required": default is MISSING}
+        if several:
+            settings["action"] = "append"
     if default not in (MISSING, None, [], "") and kind is not bool and "default" not in settings["help"]:
         settings["help"] += f" (default: {default:g})" if kind is float else f" (default: {default})"
     settings["help"] = settings["help"].replace("%", "%%")
@@ -109,10 +106,10 @@ def spelled(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def given_options(options: Any, names: Iterable[str]) -> dict[str, Any]:
+def given_options(options: Any, names: Container[str]) -> dict[str, Any]:
     """Return the values of those of the named fields that were given."""
     defaults = {each.name: _default(each) for each in fields(options)}
-    return {name: value for name in names if (value := getattr(options, name)) != defaults[name]}
+    return {name: value for name, value in vars(options).items() if name in names and value != defaults[name]}
 
 
 def arguments_of(taker: Callable[..., Any], options: Any) -> dict[str, Any]:
@@ -137,10 +134,10 @@ class OutputOptions:
     def output_file(self) -> Path:
         """Return the file that `--out` names, which must not exist unless `--force` is given."""
         path = Path(self.out or "")
-        if os.path.lexists(path) and not (self.force and path.is_file()):
-            if path.is_file():
-                raise ConfigError(f"--out {path} exists; choose another file, or give --force to replace it")
+        if os.path.lexists(path) and not path.is_file():
             raise ConfigError(f"--out {path} must be a file, and there is something else")
+        if path.is_file() and not self.force:
+            raise ConfigError(f"--out {path} exists; choose another file, or give --force to replace it")
         return path
 
 

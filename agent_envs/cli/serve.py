@@ -15,9 +15,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from agent_envs.checks import json_object, number
+from agent_envs.checks import argument_names, json_object, number
 from agent_envs.cli.environments import RunOptions
 from agent_envs.cli.options import AddressOptions, given_options, option
 from agent_envs.files import allow_open_files
@@ -58,9 +58,8 @@ def run(options: Options) -> str:
         env_id, brace, rest = text.partition("{")
         envs.append(ServedEnv(env_id.strip(), json_object("--also", brace + rest or None), choice.wrappers))
     grace, drain = (number(f"--{name}", getattr(options, name), minimum=0) for name in ("grace", "drain"))
-    limits = given_options(options, {each.name for each in fields(Limits)} & {each.name for each in fields(options)})
-    limits |= {"token": options.token(), "episode_bytes": options.episode_mb << 20}
-    server = EnvServer(envs, options.host, options.port, **limits)
+    limits = {**given_options(options, argument_names(Limits)), "episode_bytes": options.episode_mb << 20}
+    server = EnvServer(envs, options.host, options.port, token=options.token(), **limits)
     allow_open_files()
 
     async def serve() -> None:

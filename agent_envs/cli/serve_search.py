@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent_envs.cli.options import AddressOptions, option, serve_until_stopped
+from agent_envs.cli.options import AddressOptions, arguments_of, option, serve_until_stopped
 from agent_envs.files import allow_open_files
 
 if TYPE_CHECKING:
@@ -36,10 +36,8 @@ def run(options: Options) -> str:
     from agent_envs.serving.search import SearchServer
 
     def server_of(retriever: Retriever) -> SearchServer:
-        return SearchServer(
-            retriever, options.host, options.port, token=options.token(), max_k=options.max_k,
-            max_requests=options.max_requests, seconds=options.request_timeout,
-        )  # fmt: skip
+        chosen = arguments_of(SearchServer, options)
+        return SearchServer(retriever, token=options.token(), seconds=options.request_timeout, **chosen)
 
     server_of(StaticRetriever({}))  # before an index of gigabytes is read
     if options.index.startswith("dense:"):
