@@ -69,15 +69,15 @@ def run(options: Options) -> str:
             notes += [f"the episode ended after {taken} of them"] if taken < count else []
             different = f" ({'; '.join(notes)}: is this the environment it was played in?)" if notes else ""
             sys.stderr.write(f"agentr1: replayed {taken} of {len(episode.steps)} actions{different}\n")
-        if options.web:
-            from agent_envs.cli.play_web import play_server
+        try:
+            if options.web:
+                from agent_envs.cli.play_web import play_server
 
-            try:
                 serve_page(play_server(game, host=options.host, port=options.port, token=options.token()))
-            finally:
-                game.end()
-        else:
-            PlayTerminal(game).run()
+            else:
+                PlayTerminal(game).run()
+        finally:
+            game.end()
     if not game.played:
         return ""
     summary = f"{count_of(game.played, 'episode')} played, {game.solved} solved"

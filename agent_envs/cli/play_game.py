@@ -78,17 +78,13 @@ def _command(action: str, write: Callable[[str], str]) -> Choice:
 def _call(env: gym.Env[Any, str], function: Mapping[str, Any]) -> Choice:
     name, schema = function["name"], function.get("parameters", {})
     required = schema.get("required", [])
-    arguments = tuple(
-        Argument(key, _kind(entry), key in required, " ".join(str(entry.get("description", "")).split()))
-        for key, entry in sorted(schema.get("properties", {}).items(), key=lambda item: item[0] not in required)
-    )
+    arguments = []
+    for key, entry in sorted(schema.get("properties", {}).items(), key=lambda item: item[0] not in required):
+        kind = entry.get("type", "string" if "enum" in entry else "value")
+        about = " ".join(str(entry.get("description", "")).split())
+        arguments.append(Argument(key, kind if isinstance(kind, str) else "value", key in required, about))
     label = f"{name}({', '.join(argument.name for argument in arguments)})"
-    return Choice(label, lambda values: env.get_wrapper_attr("format_call")(name, values), arguments)
-
-
-def _kind(schema: Mapping[str, Any]) -> str:
-    kind = schema.get("type", "string" if "enum" in schema else "value")
-    return kind if isinstance(kind, str) else "value"
+    return Choice(label, lambda values: env.get_wrapper_attr("format_call")(name, values), tuple(arguments))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +112,7 @@ class PlayGame:
         self.played = self.solved = 0
         self._seed = seed or 0
         self._save = save
-        self._begin((seed, index))
+        self._begin(seed, None if index is None else {"index": index})
 
     @property
     def over(self) -> bool:
@@ -126,17 +122,17 @@ class PlayGame:
     def new(self) -> None:
         """Draw another task."""
         self._seed += 1
-        self._switch((self._seed, None))
+        self._switch(self._seed, None)
 
     def restart(self) -> None:
         """Start this task again."""
-        self._switch(self._start)
+        self._switch(**self._start)
 
     def task(self, index: int) -> None:
         """Start a task of the split."""
         if type(index) is not int or index < 0:
             raise ConfigError("/task takes the number of a task, such as /task 3")
-        self._switch((self._start[0], index))
+        self._switch(self._start["seed"], {"index": index})
 
     def choose(self, number: int, texts: Mapping[str, str]) -> None:
         """Take a choice, with its arguments as the person wrote them; an optional one may be empty or missing."""
@@ -213,26 +209,22 @@ class PlayGame:
             append_episode(self._save, self.episode())
         self.turns = []
 
-    def _begin(self, start: tuple[int | None, int | None]) -> None:
-        """Start a task, by its seed and index. The episode before is ended."""
-        observation, info, options = self._reset(start)
+    def _begin(self, seed: int | None, options: dict[str, Any] | None) -> None:
+        """Start a task, as `reset` does. The episode before is ended."""
+        observation, info = self.env.reset(seed=seed, options=options)
         self.end()
-        self._start = start  # of the current task
-        self._record = EpisodeBuilder(seed=start[0], options=options, keep=to_json_types)
+        self._start: dict[str, Any] = {"seed": seed, "options": options}  # of the current task
+        self._record = EpisodeBuilder(**self._start, keep=to_json_types)
         self._record.reset(self.env, observation, info)
         self._move_to(observation, info)
 
-    def _switch(self, start: tuple[int | None, int | None]) -> None:
+    def _switch(self, seed: int | None, options: dict[str, Any] | None) -> None:
         point = self._point()
         try:
-            self._begin(start)
+            self._begin(seed, options)
         except AgentEnvsError:
             self._return_to(point)
             raise
-
-    def _reset(self, start: tuple[int | None, int | None]) -> tuple[Any, dict[str, Any], dict[str, Any] | None]:
-        options = None if start[1] is None else {"index": start[1]}
-        return *self.env.reset(seed=start[0], options=options), options
 
     def _move_to(self, observation: Any, info: dict[str, Any]) -> None:
         self.observation, self.info = observation, info
@@ -249,6 +241,6 @@ class PlayGame:
         if point is not None:
             branching.restore(self.env, point)
             return
-        self._reset(self._start)
+        self.env.reset(**self._start)
         for turn in self.turns:
             self.env.step(turn.step.action)

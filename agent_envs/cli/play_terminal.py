@@ -37,8 +37,6 @@ class PlayTerminal:
                 pass
         except (EOFError, KeyboardInterrupt):
             show("")
-        finally:
-            game.end()
 
     def _obey(self, line: str) -> bool:
         """Do what a line asks for, and return whether to go on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,11 @@ def play_server(game: PlayGame, *, host: str = "127.0.0.1", port: int = 0, token
             "message": message,
         }
 
-    def does(move: Callable[[Mapping[str, Any]], str | None]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-        def done(given: dict[str, Any]) -> dict[str, Any]:
-            try:
-                return state(move(given) or "")
-            except AgentEnvsError as e:
-                return state(f"{e}")
-
-        return done
+    def after(move: Callable[[Mapping[str, Any]], str | None], given: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return state(move(given) or "")
+        except AgentEnvsError as e:
+            return state(f"{e}")
 
     def choose(given: Mapping[str, Any]) -> None:
         number, values = given.get("number"), given.get("values", {})
@@ -76,13 +74,14 @@ def play_server(game: PlayGame, *, host: str = "127.0.0.1", port: int = 0, token
 
     spec = game.env.spec
     meta = {"env": env_name(game.env), "limit": None if spec is None else spec.max_episode_steps}
-    moves = {
-        "act": does(act),
-        "choose": does(choose),
-        "expert": does(expert),
-        "new": does(lambda given: game.new()),
-        "restart": does(lambda given: game.restart()),
-        "task": does(lambda given: game.task(given.get("index", -1))),
-        "undo": does(lambda given: game.undo(given.get("count", 1))),
+    moves: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
+        "act": act,
+        "choose": choose,
+        "expert": expert,
+        "new": lambda given: game.new(),
+        "restart": lambda given: game.restart(),
+        "task": lambda given: game.task(given.get("index", -1)),
+        "undo": lambda given: game.undo(given.get("count", 1)),
     }
-    return PageServer("play", meta, asked={"state": lambda _: state()}, told=moves, host=host, port=port, token=token)
+    told = {name: partial(after, move) for name, move in moves.items()}
+    return PageServer("play", meta, asked={"state": lambda _: state()}, told=told, host=host, port=port, token=token)
