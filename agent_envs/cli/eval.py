@@ -107,8 +107,9 @@ def run(options: Options) -> str:
         with contextlib.suppress(TypeError):  # of a function that makes it and takes no split
             inspect.signature(env_maker_of(choice.env_id)).bind_partial(split="test")
             choice.env_kwargs["split"] = "all" if Path(choice.env_kwargs.get("data", "")).is_file() else "test"
-    priced = (options.price_in, options.price_out, options.price_cached)
-    prices = Prices(priced[0] or 0.0, priced[1] or 0.0, priced[2]) if any(p is not None for p in priced) else None
+    prices = None
+    if given_options(options, ["price_in", "price_out", "price_cached"]):
+        prices = Prices(options.price_in or 0.0, options.price_out or 0.0, options.price_cached)
     engine = options.chosen_engine()
     make_policies = options.chosen_policies if engine is None else options.policies_there
     players = make_policies(max(options.samples, 1), seed=options.seed)
