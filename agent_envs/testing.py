@@ -87,8 +87,7 @@ def check_text_env(
     """
     kwargs = dict(env_kwargs or {})
     _check_gymnasium(env_id, kwargs)
-    env = gym.make(env_id, **kwargs)
-    try:
+    with contextlib.closing(gym.make(env_id, **kwargs)) as env:
         base = env.unwrapped
         if not isinstance(base, TextEnv):
             raise ContractError(f"{type(base).__name__} is not a TextEnv")
@@ -97,8 +96,6 @@ def check_text_env(
         _check_snapshot(env, base)
         _check_expert(env, base, min(tasks, base.num_tasks))
         _check_hostile(env, base)
-    finally:
-        env.close()
     _check_render(env_id, kwargs)
     if vectors:
         _check_vectors(env_id, kwargs)

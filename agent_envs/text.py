@@ -103,8 +103,7 @@ def clean_output() -> Iterator[None]:
     for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=errors)
-    out, err = _CleanStream(sys.stdout), _CleanStream(sys.stderr)
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with contextlib.redirect_stdout(_CleanStream(sys.stdout)), contextlib.redirect_stderr(_CleanStream(sys.stderr)):
         yield
 
 

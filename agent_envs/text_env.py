@@ -255,8 +255,7 @@ class TextEnv(gym.Env[Any, str], CheckedArguments):
         super().reset(seed=seed)
         tasks = self.tasks
         for key in options:
-            if key not in self.reset_options:
-                choice("a reset option", key, self.reset_options)
+            choice("a reset option", key, self.reset_options)
         if options.get("question") is None:
             index = self._chosen_index(options, len(tasks))
             index = int(self.np_random.integers(len(tasks))) if index is None else index
