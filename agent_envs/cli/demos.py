@@ -243,7 +243,7 @@ def _write_parquet(file: Path, rows: Iterable[dict[str, Any]]) -> bool:
     rows = iter(rows)
     try:
         while batch := list(islice(rows, _BATCH if tables else 1)):
-            if "images" in batch[0]:
+            if any("images" in row for row in batch):
                 raise DataError("a parquet file of demonstrations cannot hold pictures yet; write a .jsonl file")
             tables.append(pyarrow.Table.from_struct_array(pyarrow.array(batch)))
         if tables:
