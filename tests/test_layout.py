@@ -72,23 +72,23 @@ TRAINERS = ("skyrl", "torch", "trl", "verifiers", "verl")
 # Lines of source in each room, docstrings and blank lines included. A budget may only fall: a feature pays for its
 # lines within its room. The names are folders; "agent_envs" stands for the modules at its top.
 BUDGETS = {
-    ("agent_envs",): 4076,
+    ("agent_envs",): 4071,
     ("agent_envs/pictures", "agent_envs/prompts"): 1871,
     ("agent_envs/parsers", "agent_envs/rewards"): 2038,
     ("agent_envs/tools",): 1747,
     ("agent_envs/retrieval",): 4147,
     ("agent_envs/sandbox",): 2367,
-    ("agent_envs/envs",): 12434,
+    ("agent_envs/envs",): 12347,
     ("agent_envs/agents",): 1739,
-    ("agent_envs/policies",): 3529,
+    ("agent_envs/policies",): 3523,
     ("agent_envs/rollout",): 2162,
     ("agent_envs/episodes",): 1836,
     ("agent_envs/vector", "agent_envs/viewer"): 1527,
     ("agent_envs/serving",): 2909,
     ("agent_envs/recording",): 1075,
-    ("agent_envs/audit",): 2002,
+    ("agent_envs/audit",): 1954,
     ("agent_envs/cli",): 3945,
-    ("datasets",): 9500,
+    ("datasets",): 9325,
     ("agent_envs/wrapping", "wrappers"): 2734,
     ("adapters/verl",): 6066,
     ("adapters/estimators", "adapters/losses"): 2730,
@@ -96,7 +96,7 @@ BUDGETS = {
     ("adapters/tiny",): 712,
     ("adapters",): 2685,
 }
-TOTAL = 75_816
+TOTAL = 75_486
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""
