@@ -97,12 +97,10 @@ CELLS = {
     "ALFWorld-one": Cell(
         "AgentR1/ALFWorld-v0",
         {"families": "pick_and_place_simple", "size": 1, "max_episode_steps": 12},
-        ("InvalidActionPenalty(penalty=0.1)",),
         warm_start=50,
         loop={
             "steps": 30,
-            "tasks": 4,
-            "learning_rate": 5e-5,
+            "tasks": 8,
             "save_every": 2,
             "eval_every": 0,
             "eval_tasks": 128,
