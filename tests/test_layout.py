@@ -88,7 +88,7 @@ BUDGETS = {
     ("agent_envs/recording",): 1075,
     ("agent_envs/audit",): 1954,
     ("agent_envs/cli",): 3945,
-    ("datasets",): 9325,
+    ("datasets",): 9324,
     ("agent_envs/wrapping", "wrappers"): 2734,
     ("adapters/verl",): 6066,
     ("adapters/estimators", "adapters/losses"): 2730,
@@ -96,7 +96,7 @@ BUDGETS = {
     ("adapters/tiny",): 712,
     ("adapters",): 2685,
 }
-TOTAL = 75_486
+TOTAL = 75_485
 """What all rooms have together may only fall too: code that moves to another room takes its budget along."""
 SLACK = 30
 """A budget that lies further than this above its room is lowered."""

@@ -96,8 +96,7 @@ class World:
             wish = wanted[place % len(wanted)]
             row = self.rows["item"][self._item(self.customer if place < 2 else stranger)]
             row |= self.rows["item"][wish.item] | row
-            of_item = [link for link in self.book.sections[wish.act].links() if link.condition.scope == "item"]
-            if of_item:
+            if of_item := [link for link in self.book.sections[wish.act].links() if link.condition.scope == "item"]:
                 self._turn(row, *self.draws.pick(of_item))
         self._fill()
 
