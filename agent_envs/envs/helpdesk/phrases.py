@@ -11,8 +11,8 @@ from typing import Any
 from agent_envs.files import table
 
 TABLES: Mapping[str, Any] = table(__package__, "hearing.json")
-LONGEST = 4000
-"""Only so many characters of a text are read."""
+LONGEST, MOST = 4000, 300
+"""Only so many characters of a text are read, and so many of its sentences."""
 Phrases = Mapping[str, Sequence[tuple[str, str]]]
 """Phrases by their first word, each with what it is a sign of."""
 _PARTS = {name: part % TABLES["parts"] for name, part in TABLES["parts"].items()}
@@ -54,7 +54,7 @@ def says(kind: str, text: str) -> bool:
 def sentences(text: str) -> Iterator[str]:
     """Yield the sentences and lines of a text, `plain`; what asks or tells something of its own is apart."""
     text = PATTERNS["quotation"].sub("", PATTERNS["adverb"].sub(r"\1", plain(text)))
-    for sentence in PATTERNS["end of a sentence"].split(text.replace("**", "")):
+    for sentence in PATTERNS["end of a sentence"].split(text.replace("**", ""))[:MOST]:
         sentence = sentence.strip(" \t_>")
         *parts, last = [sentence] if says("condition", sentence) else PATTERNS["end of a part"].split(sentence)
         end = last[-1] if last.endswith((".", "?")) else ""

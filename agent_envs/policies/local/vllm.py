@@ -124,10 +124,9 @@ class VLLMPolicy(TokenPolicy):
             "stop_token_ids": sorted(self.stop_token_ids),
             "logit_bias": dict.fromkeys(reserved, -100.0) or None,
         }
-        params = SamplingParams(**options, seed=seed)
+        engine, params = self._running["engine"], SamplingParams(**options, seed=seed)
         try:
-            requests = self._running["engine"].generate(prompt, params, str(next(self._ids)))
-            outputs = [output async for output in requests]
+            outputs = [output async for output in engine.generate(prompt, params, str(next(self._ids)))]
         except Exception as e:
             raise BackendError(f"vLLM failed: {type(e).__name__}: {e}") from e
         out = outputs[-1].outputs[0] if outputs else None
