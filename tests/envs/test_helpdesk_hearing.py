@@ -302,7 +302,7 @@ def test_amounts(text, every, named):
         "shall i " * 30_000,
         "1" * 262_144,
         *(f"{line}\n" * 80_000 for line in ("- ", "a", "sim", "it", "1.", "- put", "look?")),
-        "ok? " * 50_000,
+        *(word * 50_000 for word in ("ok? ", "-", "- ", "!", "(", ", ", "and ", "so, ", "first, ", "and - ")),
         " " * 262_144,
         'said "' * 50_000,
         "if i need let me how much " * 12_000,
